@@ -1,0 +1,125 @@
+"""The external condition c and the chart u(c) that networks and derivatives use."""
+
+import math
+from collections.abc import Iterable
+from dataclasses import dataclass, replace
+from typing import Literal
+
+import jax.numpy as jnp
+import numpy as np
+from jax import Array
+from jax.typing import ArrayLike
+
+from trade.errors import TradeError
+
+
+@dataclass(frozen=True)
+class Condition:
+    """A scalar condition: its range, its scale and where data is known.
+
+    The chart u(c) maps [low, high] onto [-1, 1], linearly in c or in log c. Flows
+    see u, and every derivative of the method is taken with respect to u, so that the
+    residual does not depend on the unit of c.
+
+    Args:
+        low: Smallest condition.
+        high: Largest condition.
+        scale: ``"log"`` or ``"linear"``.
+        boundary: Conditions c0 at which data (or another boundary term) is given;
+            empty means "wherever ``fit`` is given data".
+
+    Example:
+        >>> temperature = Condition(300.0, 600.0, scale="log", boundary=600.0)
+        >>> float(temperature.chart(600.0)), round(float(temperature.unchart(-1.0)))
+        (1.0, 300)
+    """
+
+    low: float
+    high: float
+    scale: Literal["log", "linear"] = "log"
+    boundary: tuple[float, ...] = ()
+
+    def __post_init__(self) -> None:
+        if self.scale not in ("log", "linear"):
+            raise TradeError(f"Condition scale must be 'log' or 'linear', got {self.scale!r}.")
+        for name in ("low", "high"):
+            value = getattr(self, name)
+            if not np.isscalar(value) or not math.isfinite(float(value)):  # pyright: ignore
+                raise TradeError(f"Condition {name} must be a finite number, got {value!r}.")
+            object.__setattr__(self, name, float(value))
+        if not self.low < self.high:
+            raise TradeError(f"Condition needs low < high, got low={self.low:g}, high={self.high:g}.")
+        if self.scale == "log" and self.low <= 0:
+            raise TradeError(f"Condition with scale='log' needs low > 0, got low={self.low:g}.")
+        values = self.boundary if isinstance(self.boundary, Iterable) else (self.boundary,)
+        object.__setattr__(self, "boundary", tuple(sorted(float(c) for c in values)))
+        for c in self.boundary:
+            self.check(c, "boundary value")
+
+    def check(self, c: float, name: str = "condition") -> float:
+        """Return c as a float, or refuse it when it lies outside the range."""
+        try:
+            value = float(c)
+        except (TypeError, ValueError):
+            raise TradeError(f"The {name} must be a number, got {c!r}.") from None
+        slack = 1e-6 * (self.high - self.low)
+        if not self.low - slack <= value <= self.high + slack:
+            raise TradeError(
+                f"The {name} {value:g} lies outside the range of the condition,"
+                f" [{self.low:g}, {self.high:g}]."
+            )
+        return value
+
+    def with_boundary(self, values: Iterable[float]) -> "Condition":
+        """The same condition with other boundary values."""
+        return replace(self, boundary=tuple(values))
+
+    @property
+    def _ends(self) -> tuple[float, float]:
+        ends = (self.low, self.high)
+        return (math.log(ends[0]), math.log(ends[1])) if self.scale == "log" else ends
+
+    @property
+    def slope(self) -> float:
+        """d(log c)/du for a log scale, dc/du for a linear one: half the range."""
+        low, high = self._ends
+        return 0.5 * (high - low)
+
+    def chart(self, c: ArrayLike) -> Array:
+        """The chart u(c), which is -1 at ``low`` and 1 at ``high``."""
+        c = jnp.asarray(c, dtype=jnp.result_type(float))
+        v = jnp.log(c) if self.scale == "log" else c
+        low, high = self._ends
+        return (v - 0.5 * (low + high)) / self.slope
+
+    def unchart(self, u: ArrayLike) -> Array:
+        """The condition c at chart coordinate u."""
+        low, high = self._ends
+        v = 0.5 * (low + high) + self.slope * jnp.asarray(u)
+        return jnp.exp(v) if self.scale == "log" else v
+
+    def boundary_chart(self) -> Array:
+        """The chart coordinates of the boundary values."""
+        if not self.boundary:
+            raise TradeError("The condition has no boundary value: give data or Condition(boundary=...).")
+        return self.chart(jnp.asarray(self.boundary))
+
+    def nearest_boundary(self, u: ArrayLike) -> Array:
+        """Index of the boundary value nearest to u in the chart."""
+        distance = jnp.abs(jnp.asarray(u)[..., None] - self.boundary_chart())
+        return jnp.argmin(distance, axis=-1)
+
+    def grid(self, points: int) -> np.ndarray:
+        """Conditions evenly spaced in the chart over the whole range."""
+        low, high = self._ends
+        v = np.linspace(low, high, points)
+        c = np.exp(v) if self.scale == "log" else v
+        c[0], c[-1] = self.low, self.high
+        return c
+
+    def grid_with_boundary(self, points: int) -> np.ndarray:
+        """Sorted chart coordinates of ``points`` grid points, boundary values among them."""
+        inner = np.linspace(-1.0, 1.0, max(points - len(self.boundary), 2))
+        walls = np.asarray(self.boundary_chart(), dtype=float)
+        inner = inner[np.min(np.abs(inner[:, None] - walls), axis=1) > 1e-6]
+        return np.sort(np.concatenate([inner, walls]))

@@ -1,0 +1,43 @@
+"""Plain data to JSON and back, for a fixed list of classes: loading runs no code from a file."""
+
+import dataclasses
+from collections.abc import Mapping
+from typing import Any
+
+import numpy as np
+
+from trade.errors import TradeError
+
+
+def to_json(value: Any) -> Any:  # noqa: ANN401
+    """Encode dataclasses, tuples, arrays and scalars; what has no plain form becomes its repr."""
+    if dataclasses.is_dataclass(value) and not isinstance(value, type):
+        fields = {f.name: to_json(getattr(value, f.name)) for f in dataclasses.fields(value) if f.init}
+        return {"class": type(value).__name__, **fields}
+    if isinstance(value, Mapping):
+        return {str(k): to_json(v) for k, v in value.items()}
+    if isinstance(value, list | tuple):
+        return [to_json(v) for v in value]
+    if value is None or isinstance(value, bool | int | float | str):
+        return value
+    if hasattr(value, "__array__"):
+        return np.asarray(value).tolist()
+    return {"repr": repr(value)}
+
+
+def from_json(value: Any, classes: Mapping[str, type]) -> Any:  # noqa: ANN401
+    """Decode what ``to_json`` wrote; only the given classes are ever constructed."""
+    if isinstance(value, list):
+        return tuple(from_json(v, classes) for v in value)
+    if not isinstance(value, dict):
+        return value
+    if "class" not in value:
+        return {k: from_json(v, classes) for k, v in value.items()}
+    name = value["class"]
+    if name not in classes:
+        raise TradeError(f"A saved configuration names {name!r}, which is not one of {', '.join(sorted(classes))}.")
+    arguments = {k: from_json(v, classes) for k, v in value.items() if k != "class"}
+    try:
+        return classes[name](**arguments)
+    except TypeError as error:
+        raise TradeError(f"A saved configuration does not fit {name}: {error}.") from error

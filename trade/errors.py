@@ -1,0 +1,9 @@
+"""The one exception a user sees for input that cannot be used."""
+
+
+class TradeError(ValueError):
+    """Bad input: one sentence that names the thing, what it got and what it takes."""
+
+
+class NonFiniteError(RuntimeError):
+    """Training stopped: too many steps in a row had a non-finite loss or gradient."""

@@ -1,0 +1,331 @@
+"""``fit``: from a flow, a target and data to a trained, diagnosed run."""
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import equinox as eqx
+import jax
+import jax.numpy as jnp
+import numpy as np
+from flowjax.distributions import AbstractDistribution
+from jax import Array
+from jax.typing import ArrayLike
+
+from trade import saved
+from trade.errors import TradeError
+from trade.evaluation.free_energy import FreeEnergy, by_importance, by_integration
+from trade.flows.standardise import adapt_to_data
+from trade.model import Model, check_flow, draw, log_prob
+from trade.objectives.term import Objective, Problem
+from trade.objectives.trade import Trade
+from trade.sampling.ess import kish_ess
+from trade.sampling.importance import Weighted, weighted_samples
+from trade.target import AbstractTarget, check_condition_dependence
+from trade.training.loop import Schedule, Trained, train
+from trade.training.optimiser import Adam
+from trade.training.state import Program, all_finite, begin
+
+Data = Mapping[float, Any]
+
+
+@dataclass(frozen=True)
+class Run:
+    """A finished run: its models and what was measured on the way.
+
+    Args:
+        target: The target it was trained for, if at hand.
+        final: The model of each seed after the last step.
+        best: The model of each seed with the lowest validation NLL; the final one without a
+            validation set.
+        metrics: The rows of ``metrics.jsonl``.
+        settings: What is saved beside the arrays.
+    """
+
+    target: AbstractTarget | None
+    final: tuple[Model, ...]
+    best: tuple[Model, ...]
+    metrics: list[dict[str, Any]] = field(default_factory=list, repr=False)
+    settings: dict[str, Any] = field(default_factory=dict, repr=False)
+
+    @property
+    def model(self) -> Model:
+        """The best model of the first seed."""
+        return self.best[0]
+
+    def _target(self) -> AbstractTarget:
+        if self.target is None:
+            raise TradeError("This run was loaded without its target: give trade.load(..., target=...).")
+        return self.target
+
+    def weighted(self, key: Array, n: int, c: float, observation: ArrayLike | None = None) -> Weighted:
+        """n samples at c with importance weights to the target, and their ESS."""
+        return weighted_samples(self.model, self._target(), key, n, c, observation)
+
+    def log_partition(
+        self, *, method: str = "importance", samples: int = 10_000, points: int = 33, key: Array | None = None
+    ) -> FreeEnergy:
+        """log Z(c) - log Z(c0) over the whole range, with errors.
+
+        Args:
+            method: ``"importance"`` (each c on its own) or ``"integral"`` (of d log Z/du).
+            samples: Samples at each condition.
+            points: Number of conditions.
+            key: Randomness; fixed by default.
+        """
+        methods = {"importance": by_importance, "integral": by_integration}
+        if method not in methods:
+            raise TradeError(f"log_partition method must be 'importance' or 'integral', got {method!r}.")
+        condition = self.model.condition
+        reference = condition.boundary[-1] if condition.boundary else condition.high
+        key = jax.random.key(0) if key is None else key
+        return methods[method](
+            self.model, self._target(), key, reference=reference, points=points, samples=samples
+        )
+
+    def save(self, directory: str | Path) -> None:
+        """Write the models, settings and metrics, as data only."""
+        saved.save_models(Path(directory), self.final, self.best, self.settings, self.metrics)
+
+
+def load(
+    directory: str | Path, *, flow: AbstractDistribution | None = None, target: AbstractTarget | None = None
+) -> Run:
+    """Load a saved run. No code from the directory is run.
+
+    Args:
+        directory: What ``Run.save`` or ``fit(out=...)`` wrote.
+        flow: A flow of the same structure, when it was not made by one of our recipes.
+        target: The target, when it is not one of the shipped ones.
+    """
+    final, best, settings, metrics, known = saved.load_models(Path(directory), flow)
+    return Run(target if target is not None else known, final, best, metrics, settings)
+
+
+def fit(
+    flow: AbstractDistribution | Callable[[Array], AbstractDistribution],
+    target: AbstractTarget,
+    data: Data | None = None,
+    objective: Objective | None = None,
+    steps: int = 10_000,
+    *,
+    optimiser: Adam | None = None,
+    validation: Data | None = None,
+    seed: int = 0,
+    seeds: int | None = None,
+    schedule: Schedule | None = None,
+    evaluate_at: tuple[float, ...] | None = None,
+    evaluation_samples: int = 2_000,
+    out: str | Path | None = None,
+    resume: bool = False,
+    progress: bool = True,
+    notes: Mapping[str, Any] | None = None,
+) -> Run:
+    """Train a conditional flow on data at the boundary and on the known dependence on c.
+
+    Args:
+        flow: Any flowjax distribution conditioned on (u(c), observation...), or a function
+            from a random key to one (then every seed starts from its own).
+        target: The family of densities.
+        data: States by boundary condition, ``{c0: samples}``; with an observation,
+            ``{c0: (samples, observations)}``.
+        objective: What to minimise; ``Trade()`` by default.
+        steps: Number of optimiser steps.
+        optimiser: Learning rate, clipping, weight decay.
+        validation: Exact samples by condition, to select the best model by their mean NLL.
+        seed: The seed, or the first of several.
+        seeds: Train this many seeds as one program.
+        schedule: How often to report, evaluate and checkpoint.
+        evaluate_at: Conditions at which the ESS is shown during training.
+        evaluation_samples: Samples for each of these.
+        out: A run directory for checkpoints, metrics and the models.
+        resume: Continue the run in ``out``.
+        progress: Show a progress bar.
+        notes: Anything to keep with the saved settings.
+    """
+    objective = Trade() if objective is None else objective
+    optimiser, schedule = optimiser or Adam(), schedule or Schedule(evaluate=max(steps // 10, 1))
+    directory = None if out is None else Path(out)
+    for name, value in (("steps", steps), ("seeds", 1 if seeds is None else seeds)):
+        if not isinstance(value, int) or value < 1:
+            raise TradeError(f"{name} must be a positive integer, got {value!r}.")
+    if not isinstance(target, AbstractTarget):
+        raise TradeError(f"target must be a trade.Target, got {type(target).__name__}.")
+    if not hasattr(objective, "value_and_grad"):
+        raise TradeError(f"objective must be a trade objective such as trade.Trade(), got {objective!r}.")
+    if resume and directory is None:
+        raise TradeError("resume=True needs the run directory as out=...")
+    problem = make_problem(target, data)
+    held_out = check_data(target, validation, "validation") if validation else {}
+    program = Program(objective, optimiser, steps)
+
+    keys = [jax.random.key(seed + i) for i in range(seeds or 1)]
+    flows = [_make_flow(flow, target, problem, key) for key in keys]
+    settings = saved.describe(flows[0], problem, program, seed, seeds, notes)
+    if directory is not None:
+        saved.begin_directory(directory, settings, resume=resume)
+
+    learners = [begin(program, f, problem, jax.random.fold_in(k, 1)) for f, k in zip(flows, keys, strict=True)]
+    state = learners[0] if seeds is None else stack(learners)
+    start = Trained(state, state.flow, jnp.full(seeds or 1, jnp.inf))
+    evaluate = make_evaluation(problem, held_out, evaluate_at, evaluation_samples, many=seeds is not None)
+    trained, log = train(
+        program,
+        start,
+        problem,
+        schedule,
+        seeds=seeds,
+        evaluate=evaluate,
+        directory=directory,
+        resume=resume,
+        progress=progress,
+        key=jax.random.fold_in(keys[0], 2),
+    )
+
+    def models(flows: Any) -> tuple[Model, ...]:  # noqa: ANN401
+        parts = [flows] if seeds is None else [_take(flows, i) for i in range(seeds)]
+        return tuple(Model(f, problem.condition, target.observation_shape) for f in parts)
+
+    final = models(trained.learners.flow)
+    run = Run(target, final, models(trained.best) if held_out else final, log.rows, settings)
+    if directory is not None:
+        run.save(directory)
+    return run
+
+
+def make_problem(target: AbstractTarget, data: Data | None) -> Problem:
+    """Check the data and fill in the boundary values."""
+    checked = check_data(target, data or {}, "data")
+    condition = target.condition
+    if checked and not condition.boundary:
+        condition = condition.with_boundary(checked)
+    for c in checked:
+        if not any(np.isclose(c, b, rtol=1e-6) for b in condition.boundary):
+            known = ", ".join(f"{b:g}" for b in condition.boundary)
+            raise TradeError(f"data was given at c = {c:g}, which is no boundary value of the condition ({known}).")
+    missing = [b for b in condition.boundary if not any(np.isclose(c, b, rtol=1e-6) for c in checked)]
+    if checked and missing:
+        raise TradeError(f"data is missing at the boundary value {missing[0]:g}.")
+    ordered = [checked[c] for c in sorted(checked)]
+    if ordered:
+        head = [None if v is None else v[:256] for v in ordered[0]]
+        check_condition_dependence(target, head[0], head[1])  # pyright: ignore
+    observations = tuple(y for _, y in ordered if y is not None) if target.observation_shape else None
+    return Problem(target, condition, tuple(x for x, _ in ordered), observations)
+
+
+def check_data(target: AbstractTarget, data: Data, name: str) -> dict[float, tuple[Array, Array | None]]:
+    """Refuse data of the wrong shape, with NaN, empty, or at a condition out of range."""
+    if not isinstance(data, Mapping):
+        raise TradeError(f"{name} must be a dictionary {{condition: samples}}, got {type(data).__name__}.")
+    checked = {}
+    for c, value in data.items():
+        at = target.condition.check(c, f"{name} condition")
+        x, y = value if isinstance(value, tuple) else (value, None)
+        if (y is None) != (target.observation_shape is None):
+            raise TradeError(
+                f"{name} at c = {at:g} must be "
+                + ("(samples, observations)" if y is None else "samples without observations")
+                + " for this target."
+            )
+        x = _check_array(x, target.shape, f"{name} at c = {at:g}")
+        if y is not None:
+            y = _check_array(y, target.observation_shape or (), f"observations at c = {at:g}")
+            if len(y) != len(x):
+                raise TradeError(f"{name} at c = {at:g} has {len(x)} samples but {len(y)} observations.")
+        checked[at] = (x, y)
+    return checked
+
+
+def _check_array(value: Any, shape: tuple[int, ...], name: str) -> Array:  # noqa: ANN401
+    try:
+        array = np.asarray(value, dtype=np.float64)
+    except (TypeError, ValueError):
+        raise TradeError(f"{name} must be an array of numbers, got {type(value).__name__}.") from None
+    if array.ndim != len(shape) + 1 or array.shape[1:] != shape:
+        raise TradeError(f"{name} must have shape (n, {', '.join(map(str, shape))}), got {array.shape}.")
+    if len(array) == 0:
+        raise TradeError(f"{name} is empty: it must hold at least one sample.")
+    bad = int((~np.isfinite(array)).any(axis=tuple(range(1, array.ndim))).sum())
+    if bad:
+        raise TradeError(f"{name} has {bad} of {len(array)} samples with NaN or infinite values.")
+    return jnp.asarray(array, dtype=float)
+
+
+def _make_flow(flow: Any, target: AbstractTarget, problem: Problem, key: Array) -> AbstractDistribution:  # noqa: ANN401
+    if not isinstance(flow, AbstractDistribution) and callable(flow):
+        flow = flow(jax.random.fold_in(key, 0))
+    check_flow(flow, target.observation_shape)
+    if flow.shape != target.shape:
+        raise TradeError(f"flow has states of shape {flow.shape}, the target of shape {target.shape}.")
+    if problem.data:
+        flow = adapt_to_data(flow, jnp.concatenate(problem.data))
+    if not bool(all_finite(flow)):
+        raise TradeError("flow has NaN or infinite parameters before training.")
+    return flow
+
+
+def stack(trees: list[Any]) -> Any:  # noqa: ANN401
+    """Trees of equal structure as one, arrays stacked along a new first axis."""
+    arrays = [eqx.filter(t, eqx.is_array) for t in trees]
+    stacked = jax.tree.map(lambda *a: jnp.stack(a), *arrays)
+    return eqx.combine(stacked, eqx.filter(trees[0], eqx.is_array, inverse=True))
+
+
+def _take(tree: Any, i: int) -> Any:  # noqa: ANN401
+    return jax.tree.map(lambda a: a[i] if eqx.is_array(a) else a, tree)
+
+
+def make_evaluation(
+    problem: Problem,
+    held_out: dict[float, tuple[Array, Array | None]],
+    at: tuple[float, ...] | None,
+    samples: int,
+    *,
+    many: bool,
+) -> Callable[[Any, Array], dict[str, np.ndarray]]:
+    """ESS at a few conditions and the mean validation NLL, seed by seed."""
+    condition = problem.condition
+    points = tuple(condition.check(c, "evaluation condition") for c in at or (condition.low, condition.high))
+    if problem.target.observation_shape is not None:
+        points = ()
+
+    def evaluate(flows: Any, key: Array) -> dict[str, np.ndarray]:  # noqa: ANN401
+        values = {}
+        for c in points:
+            ess = _ess(flows, problem.target, condition.chart(c), key, samples, many=many)
+            values[f"ess@{c:.4g}"] = np.atleast_1d(np.asarray(ess))
+        scores = [_nll(flows, x, condition.chart(c), y, many=many) for c, (x, y) in held_out.items()]
+        if scores:
+            values["validation_nll"] = np.atleast_1d(np.mean(np.asarray(scores), axis=0))
+        return values
+
+    return evaluate
+
+
+def _over_seeds(function: Callable[[Any], Array], flows: Any, *, many: bool) -> Array:  # noqa: ANN401
+    arrays, static = eqx.partition(flows, eqx.is_array)
+
+    def one(a: Any) -> Array:  # noqa: ANN401
+        return function(eqx.combine(a, static))
+
+    return jax.lax.map(one, arrays) if many else one(arrays)
+
+
+@eqx.filter_jit
+def _ess(flows: Any, target: AbstractTarget, u: Array, key: Array, n: int, *, many: bool) -> Array:  # noqa: ANN401
+    def one(flow: Any) -> Array:  # noqa: ANN401
+        x, log_p = jax.vmap(lambda k: draw(flow, k, u))(jax.random.split(key, n))
+        return kish_ess(jax.vmap(lambda v: target.log_density_at(v, u))(x) - log_p)
+
+    return _over_seeds(one, flows, many=many)
+
+
+@eqx.filter_jit
+def _nll(flows: Any, x: Array, u: Array, y: Array | None, *, many: bool) -> Array:  # noqa: ANN401
+    def one(flow: Any) -> Array:  # noqa: ANN401
+        axes = (0, None if y is None else 0)
+        return -jnp.mean(jax.vmap(lambda v, w: log_prob(flow, v, u, w), in_axes=axes)(x, y))
+
+    return _over_seeds(one, flows, many=many)

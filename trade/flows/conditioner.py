@@ -1,0 +1,102 @@
+"""The networks that turn the passive half and the condition into spline parameters.
+
+A *spec* (``MLP``, ``ResidualMLP``) is plain data; ``spec.build(key, inputs, outputs)``
+makes the network. Xavier-normal weights, zero biases, and a last layer of zeros, so
+that a coupling starts as the identity (Appendix B.6, C.2).
+"""
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Literal
+
+import equinox as eqx
+import jax
+import jax.numpy as jnp
+from jax import Array
+
+Activation = Literal["silu", "relu"]
+_ACTIVATIONS: dict[str, Callable[[Array], Array]] = {"silu": jax.nn.silu, "relu": jax.nn.relu}
+
+
+class Linear(eqx.Module):
+    """h -> h W + b; also for no inputs at all (a learned constant)."""
+
+    weight: Array
+    bias: Array
+
+    def __init__(self, key: Array, inputs: int, outputs: int, *, zero: bool = False) -> None:
+        gain = 0.0 if zero else (2.0 / (inputs + outputs)) ** 0.5
+        self.weight = gain * jax.random.normal(key, (inputs, outputs))
+        self.bias = jnp.zeros(outputs)
+
+    def __call__(self, h: Array) -> Array:
+        return h @ self.weight + self.bias
+
+
+class Network(eqx.Module):
+    """A fully connected network; with ``residual`` its inner layers come in skip-connected pairs."""
+
+    layers: tuple[Linear, ...]
+    residual: bool = eqx.field(static=True)
+    activation: Activation = eqx.field(static=True)
+
+    def __call__(self, h: Array) -> Array:
+        act = _ACTIVATIONS[self.activation]
+        first, *inner, last = self.layers
+        if not self.residual:
+            for layer in (first, *inner):
+                h = act(layer(h))
+            return last(h)
+        h = first(h)
+        for one, two in zip(inner[::2], inner[1::2], strict=True):
+            h = h + two(act(one(act(h))))
+        return last(act(h))
+
+
+@dataclass(frozen=True)
+class MLP:
+    """A multilayer perceptron with ``depth`` hidden layers."""
+
+    width: int = 64
+    depth: int = 2
+    activation: Activation = "silu"
+
+    def build(self, key: Array, inputs: int, outputs: int) -> Network:
+        """Make the network with its last layer at zero."""
+        return _build(key, inputs, self.width, self.depth - 1, outputs, residual=False, activation=self.activation)
+
+
+@dataclass(frozen=True)
+class ResidualMLP:
+    """An input layer, ``blocks`` two-layer residual blocks and an output layer."""
+
+    width: int = 64
+    blocks: int = 1
+    activation: Activation = "silu"
+
+    def build(self, key: Array, inputs: int, outputs: int) -> Network:
+        """Make the network with its last layer at zero."""
+        return _build(key, inputs, self.width, 2 * self.blocks, outputs, residual=True, activation=self.activation)
+
+
+def _build(
+    key: Array, inputs: int, width: int, inner: int, outputs: int, *, residual: bool, activation: Activation
+) -> Network:
+    keys = jax.random.split(key, inner + 2)
+    sizes = [inputs, *[width] * (inner + 1)]
+    hidden = [Linear(k, i, o) for k, i, o in zip(keys[:-1], sizes[:-1], sizes[1:], strict=True)]
+    return Network((*hidden, Linear(keys[-1], width, outputs, zero=True)), residual, activation)
+
+
+class Embedding(eqx.Module):
+    """A learned residual embedding of the condition vector: repeat(v) + network(v)."""
+
+    network: Network
+    features: int = eqx.field(static=True)
+
+    def __init__(self, key: Array, inputs: int, features: int, width: int) -> None:
+        self.network = MLP(width, 2).build(key, inputs, inputs * features)
+        self.features = features
+
+    def __call__(self, v: Array) -> Array:
+        return jnp.repeat(v, self.features) + self.network(v)

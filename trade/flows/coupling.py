@@ -1,0 +1,139 @@
+"""Spline coupling layers and the scanned stack of them.
+
+Orientation, as in flowjax: ``transform`` goes from latent to data (sampling),
+``inverse`` from data to latent (density). The density direction is the one that the
+loss differentiates, so there the spline is evaluated directly.
+"""
+
+from collections.abc import Callable
+
+import equinox as eqx
+import jax
+import jax.numpy as jnp
+from flowjax.bijections import AbstractBijection
+from jax import Array
+from paramax import NonTrainable, non_trainable
+
+from trade.flows import spline
+from trade.flows.conditioner import MLP, Network, ResidualMLP
+
+MAX_LOG_SCALE = 3.0
+
+
+class SplineCoupling(AbstractBijection):
+    """One half of the coordinates, splined and scaled by what the other half and c say.
+
+    From data to latent: the first ``d // 2`` coordinates pass; the others go through a
+    rational-quadratic spline on (-interval, interval) and then through a scale and a
+    shift, so that the tails are linear with a learned slope; then a fixed permutation
+    brings coordinates that were just transformed to the passive side.
+
+    Warning:
+        Splines act only on (-interval, interval) in the coordinates of the layer.
+    """
+
+    network: Network
+    permutation: Array | NonTrainable
+    shape: tuple[int, ...] = eqx.field(static=True)
+    cond_shape: tuple[int, ...] | None = eqx.field(static=True)
+    bins: int = eqx.field(static=True)
+    interval: float = eqx.field(static=True)
+
+    def __init__(
+        self,
+        key: Array,
+        dim: int,
+        cond_dim: int | None,
+        *,
+        network: MLP | ResidualMLP,
+        bins: int = 10,
+        interval: float = 4.0,
+    ) -> None:
+        key_net, key_perm = jax.random.split(key)
+        self.shape = (dim,)
+        self.cond_shape = None if cond_dim is None else (cond_dim,)
+        self.bins, self.interval = bins, float(interval)
+        outputs = (dim - self.passive) * (spline.parameter_count(bins) + 2)
+        self.network = network.build(key_net, self.passive + (cond_dim or 0), outputs)
+        self.permutation = non_trainable(_alternating_permutation(key_perm, dim, self.passive))
+
+    @property
+    def passive(self) -> int:
+        """How many coordinates pass unchanged."""
+        return self.shape[0] // 2
+
+    def _parameters(self, passive: Array, condition: Array | None) -> tuple[Array, Array, Array]:
+        inputs = passive if condition is None else jnp.concatenate([passive, condition])
+        raw = self.network(inputs).reshape(self.shape[0] - self.passive, -1)
+        log_scale = MAX_LOG_SCALE * jnp.tanh(raw[:, -2] / MAX_LOG_SCALE)
+        return raw[:, :-2], log_scale, raw[:, -1]
+
+    def inverse_and_log_det(self, y: Array, condition: Array | None = None) -> tuple[Array, Array]:
+        passive, active = y[: self.passive], y[self.passive :]
+        raw, log_scale, shift = self._parameters(passive, condition)
+        active, log_slope = spline.forward(active, raw, self.interval)
+        active = active * jnp.exp(log_scale) + shift
+        return self._permute(jnp.concatenate([passive, active])), jnp.sum(log_slope + log_scale)
+
+    def transform_and_log_det(self, x: Array, condition: Array | None = None) -> tuple[Array, Array]:
+        x = self._permute(x, back=True)
+        passive, active = x[: self.passive], x[self.passive :]
+        raw, log_scale, shift = self._parameters(passive, condition)
+        active = (active - shift) * jnp.exp(-log_scale)
+        active, log_slope = spline.inverse(active, raw, self.interval)
+        return jnp.concatenate([passive, active]), jnp.sum(log_slope - log_scale)
+
+    def _permute(self, x: Array, *, back: bool = False) -> Array:
+        # A product with a 0/1 matrix at full precision is exact, and its transpose is
+        # another product, where a gather would need a scatter.
+        matrix: Array = self.permutation.T if back else self.permutation  # pyright: ignore
+        return jnp.matmul(matrix, x, precision=jax.lax.Precision.HIGHEST)
+
+
+def _alternating_permutation(key: Array, dim: int, passive: int) -> Array:
+    """A random permutation matrix after which every passive coordinate was just active."""
+    key_active, key_rest = jax.random.split(key)
+    active = jax.random.permutation(key_active, jnp.arange(passive, dim))
+    rest = jnp.concatenate([jnp.arange(passive), active[passive:]])
+    order = jnp.concatenate([active[:passive], jax.random.permutation(key_rest, rest)])
+    return jnp.eye(dim)[order]
+
+
+class Stack(AbstractBijection):
+    """Layers of equal shape, scanned: compile time does not grow with depth.
+
+    Only the results of matrix products are kept for the backward pass; activations and
+    spline arithmetic are recomputed, which is faster than reading them back.
+
+    Args:
+        layers: A bijection whose arrays have a leading layer axis.
+        unroll: How many layers the compiled loop holds at once.
+    """
+
+    layers: AbstractBijection
+    shape: tuple[int, ...] = eqx.field(static=True)
+    cond_shape: tuple[int, ...] | None = eqx.field(static=True)
+    unroll: int = eqx.field(static=True)
+
+    def __init__(self, layers: AbstractBijection, unroll: int = 1) -> None:
+        self.layers, self.unroll = layers, unroll
+        self.shape, self.cond_shape = layers.shape, layers.cond_shape
+
+    def inverse_and_log_det(self, y: Array, condition: Array | None = None) -> tuple[Array, Array]:
+        return self._scan(lambda layer, v: layer.inverse_and_log_det(v, condition), y, reverse=False)
+
+    def transform_and_log_det(self, x: Array, condition: Array | None = None) -> tuple[Array, Array]:
+        return self._scan(lambda layer, v: layer.transform_and_log_det(v, condition), x, reverse=True)
+
+    def _scan(
+        self, apply: Callable[[AbstractBijection, Array], tuple[Array, Array]], x: Array, *, reverse: bool
+    ) -> tuple[Array, Array]:
+        arrays, static = eqx.partition(self.layers, eqx.is_array)
+
+        def step(carry: tuple[Array, Array], layer: AbstractBijection) -> tuple[tuple[Array, Array], None]:
+            value, log_det = apply(eqx.combine(layer, static), carry[0])
+            return (value, carry[1] + log_det), None
+
+        step = jax.checkpoint(step, policy=jax.checkpoint_policies.dots_saveable)
+        start = (x, jnp.zeros((), x.dtype))
+        return jax.lax.scan(step, start, arrays, reverse=reverse, unroll=self.unroll)[0]

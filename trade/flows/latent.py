@@ -1,0 +1,67 @@
+"""Base distributions p(z|c).
+
+A latent *spec* is plain data; ``spec.build(shape, cond_dim, condition)`` makes the
+flowjax distribution. Every latent samples what it scores.
+"""
+
+from dataclasses import dataclass
+
+import equinox as eqx
+import jax
+import jax.numpy as jnp
+from flowjax.distributions import AbstractDistribution, StandardNormal
+from jax import Array
+
+from trade.condition import Condition
+
+
+class PowerScaledNormal(AbstractDistribution):
+    """A normal whose variance follows the condition: N(0, (c/c0)^exponent).
+
+    The first entry of the flow's condition vector is the chart coordinate u(c).
+    """
+
+    shape: tuple[int, ...] = eqx.field(static=True)
+    cond_shape: tuple[int, ...] | None = eqx.field(static=True)
+    condition: Condition = eqx.field(static=True)
+    reference: float = eqx.field(static=True)
+    exponent: float = eqx.field(static=True)
+
+    def _deviation(self, condition: Array | None) -> Array:
+        assert condition is not None
+        ratio = self.condition.unchart(condition[0]) / self.reference
+        return ratio ** (0.5 * self.exponent)
+
+    def _log_prob(self, x: Array, condition: Array | None = None) -> Array:
+        deviation = self._deviation(condition)
+        log_density = jax.scipy.stats.norm.logpdf(x / deviation).sum()
+        return log_density - x.size * jnp.log(deviation)
+
+    def _sample(self, key: Array, condition: Array | None = None) -> Array:
+        return self._deviation(condition) * jax.random.normal(key, self.shape)
+
+
+@dataclass(frozen=True)
+class Normal:
+    """The standard normal latent."""
+
+    def build(self, shape: tuple[int, ...], cond_dim: int, condition: Condition) -> AbstractDistribution:
+        """Make the distribution."""
+        return StandardNormal(shape)
+
+
+@dataclass(frozen=True)
+class PowerScaled:
+    """A normal with variance (c/c0)^exponent (Appendix C.2).
+
+    Args:
+        exponent: -1 for a power c of the density, +1 for a temperature.
+        reference: The condition c0 at which the latent is standard normal.
+    """
+
+    exponent: float = -1.0
+    reference: float = 1.0
+
+    def build(self, shape: tuple[int, ...], cond_dim: int, condition: Condition) -> AbstractDistribution:
+        """Make the distribution."""
+        return PowerScaledNormal(shape, (cond_dim,), condition, self.reference, self.exponent)

@@ -1,0 +1,149 @@
+"""A flow read as the conditional density p_θ(x|c): the only place that builds its condition vector."""
+
+from collections.abc import Callable
+from math import prod
+
+import equinox as eqx
+import jax
+import jax.numpy as jnp
+from flowjax.distributions import AbstractDistribution
+from jax import Array
+from jax.typing import ArrayLike
+from paramax import unwrap
+
+from trade.condition import Condition
+from trade.errors import TradeError
+
+CHUNK = 65_536  # states evaluated at once by the public, batched methods
+
+
+def flow_condition(flow: AbstractDistribution, u: Array, y: Array | None = None) -> Array | None:
+    """The vector a flow is conditioned on: u(c), then the observation if there is one."""
+    if flow.cond_shape is None:
+        return None
+    u = jnp.reshape(u, (1,))
+    return u if y is None else jnp.concatenate([u, jnp.ravel(y)])
+
+
+def log_prob(flow: AbstractDistribution, x: Array, u: Array, y: Array | None = None) -> Array:
+    """log p_θ(x|u) of one state, Eq. 1."""
+    flow = unwrap(flow)
+    return flow._log_prob(x, flow_condition(flow, u, y))
+
+
+def draw(flow: AbstractDistribution, key: Array, u: Array, y: Array | None = None) -> tuple[Array, Array]:
+    """One state from p_θ(x|u) and its log density, in one pass through the flow."""
+    flow = unwrap(flow)
+    return flow._sample_and_log_prob(key, flow_condition(flow, u, y))
+
+
+def condition_score(flow: AbstractDistribution, x: Array, u: Array, y: Array | None = None) -> Array:
+    """∂_u log p_θ(x|u) of one state: one ``jvp`` of the log density in the direction of u."""
+    return jax.jvp(lambda v: log_prob(flow, x, v, y), (u,), (jnp.ones_like(u),))[1]
+
+
+class Model(eqx.Module):
+    """A flow with the condition it was trained for: what a user samples and scores.
+
+    Args:
+        flow: Any flowjax distribution whose condition vector is (u(c), observation...).
+        condition: The condition with its range and chart.
+        observation_shape: Shape of an observation, if the flow takes one.
+    """
+
+    flow: AbstractDistribution
+    condition: Condition = eqx.field(static=True)
+    observation_shape: tuple[int, ...] | None = eqx.field(static=True, default=None)
+
+    def __check_init__(self) -> None:
+        check_flow(self.flow, self.observation_shape)
+
+    @property
+    def shape(self) -> tuple[int, ...]:
+        """Shape of one state."""
+        return self.flow.shape
+
+    def sample(self, key: Array, n: int, c: float, observation: ArrayLike | None = None) -> Array:
+        """Draw n states at condition c."""
+        return self.sample_and_log_prob(key, n, c, observation)[0]
+
+    def sample_and_log_prob(
+        self, key: Array, n: int, c: float, observation: ArrayLike | None = None
+    ) -> tuple[Array, Array]:
+        """Draw n states at condition c, with log p_θ(x|c), in one pass."""
+        if not isinstance(n, int) or n < 1:
+            raise TradeError(f"n must be a positive integer, got {n!r}.")
+        u = self.condition.chart(self.condition.check(c))
+        y = self._observation(observation)
+        parts = [
+            _draw_batch(self.flow, keys, u, y) for keys in _split(jax.random.split(key, n))
+        ]
+        return jnp.concatenate([p[0] for p in parts]), jnp.concatenate([p[1] for p in parts])
+
+    def log_prob(self, x: ArrayLike, c: float, observation: ArrayLike | None = None) -> Array:
+        """log p_θ(x|c) for a state or a batch of states."""
+        return self._batched(_log_prob_batch, x, c, observation)
+
+    def condition_score(self, x: ArrayLike, c: float, observation: ArrayLike | None = None) -> Array:
+        """∂_c log p_θ(x|c) for a state or a batch of states, in the unit of c."""
+        u = self.condition.chart(c)
+        slope = jax.grad(self.condition.unchart)(u)
+        return self._batched(_score_batch, x, c, observation) / slope
+
+    def _observation(self, observation: ArrayLike | None) -> Array | None:
+        if self.observation_shape is None:
+            if observation is not None:
+                raise TradeError("This model takes no observation, but one was given.")
+            return None
+        if observation is None:
+            raise TradeError(f"This model needs an observation of shape {self.observation_shape}.")
+        y = jnp.asarray(observation, dtype=jnp.result_type(float))
+        if y.shape != self.observation_shape:
+            raise TradeError(f"The observation must have shape {self.observation_shape}, got {y.shape}.")
+        return y
+
+    def _batched(self, function: Callable[..., Array], x: ArrayLike, c: float, observation: ArrayLike | None) -> Array:
+        x = jnp.asarray(x, dtype=jnp.result_type(float))
+        lead = x.shape[: x.ndim - len(self.shape)]
+        if x.ndim < len(self.shape) or x.shape[len(lead) :] != self.shape:
+            raise TradeError(f"x must have shape (..., {', '.join(map(str, self.shape))}), got {x.shape}.")
+        u = self.condition.chart(self.condition.check(c))
+        y = self._observation(observation)
+        flat = x.reshape(-1, *self.shape)
+        parts = [function(self.flow, part, u, y) for part in _split(flat)]
+        return jnp.concatenate(parts).reshape(lead)
+
+
+def _split(array: Array) -> list[Array]:
+    return [array[i : i + CHUNK] for i in range(0, len(array), CHUNK)]
+
+
+@eqx.filter_jit
+def _draw_batch(flow: AbstractDistribution, keys: Array, u: Array, y: Array | None) -> tuple[Array, Array]:
+    with jax.default_matmul_precision("highest"):
+        return jax.vmap(lambda k: draw(flow, k, u, y))(keys)
+
+
+@eqx.filter_jit
+def _log_prob_batch(flow: AbstractDistribution, x: Array, u: Array, y: Array | None) -> Array:
+    with jax.default_matmul_precision("highest"):
+        return jax.vmap(lambda v: log_prob(flow, v, u, y))(x)
+
+
+@eqx.filter_jit
+def _score_batch(flow: AbstractDistribution, x: Array, u: Array, y: Array | None) -> Array:
+    with jax.default_matmul_precision("highest"):
+        return jax.vmap(lambda v: condition_score(flow, v, u, y))(x)
+
+
+def check_flow(flow: object, observation_shape: tuple[int, ...] | None) -> None:
+    """Refuse what is not a flow conditioned on (u(c), observation...)."""
+    if not isinstance(flow, AbstractDistribution):
+        raise TradeError(f"flow must be a flowjax distribution, got {type(flow).__name__}.")
+    expected = (1,) if observation_shape is None else (1 + prod(observation_shape),)
+    if flow.cond_shape is not None and flow.cond_shape != expected:
+        raise TradeError(
+            f"flow must be conditioned on a vector of shape {expected}"
+            f" (the condition{'' if observation_shape is None else ' and the observation'}),"
+            f" got cond_shape {flow.cond_shape}."
+        )

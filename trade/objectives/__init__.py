@@ -1,0 +1,41 @@
+"""The loss: a boundary term, a term that carries it to other conditions, and their axes."""
+
+from trade.objectives.balance import Fixed, GradientNorm, Ramp
+from trade.objectives.boundary import ForwardKL, ReverseKL, Reweighted
+from trade.objectives.conditions import CausalGrid, GrowingInterval, Widening
+from trade.objectives.density import EnergyFree, TrueDensity
+from trade.objectives.expectation import (
+    BatchExpectation,
+    FromBoundaryModel,
+    FromData,
+    FromModel,
+    GridExpectation,
+)
+from trade.objectives.gradient import Gradient
+from trade.objectives.norm import Huber, Squared
+from trade.objectives.points import ModelPoints
+from trade.objectives.trade import Trade
+
+__all__ = [
+    "BatchExpectation",
+    "CausalGrid",
+    "EnergyFree",
+    "Fixed",
+    "ForwardKL",
+    "FromBoundaryModel",
+    "FromData",
+    "FromModel",
+    "Gradient",
+    "GradientNorm",
+    "GridExpectation",
+    "GrowingInterval",
+    "Huber",
+    "ModelPoints",
+    "Ramp",
+    "ReverseKL",
+    "Reweighted",
+    "Squared",
+    "Trade",
+    "TrueDensity",
+    "Widening",
+]

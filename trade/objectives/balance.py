@@ -1,0 +1,110 @@
+"""The weight λ of the second term in the full loss (Eq. 20, Appendix B.1).
+
+The contract: ``init()``, ``update(state, clock, norms)`` where ``norms()`` computes the two
+gradient norms (and is called only when needed), and ``weight(state, clock)``.
+"""
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import NamedTuple, Protocol
+
+import jax
+import jax.numpy as jnp
+from jax import Array
+
+from trade.objectives.term import Clock, State
+
+
+class Balance(Protocol):
+    """A member of this axis."""
+
+    def init(self) -> State:
+        """The state before the first step."""
+        ...
+
+    def update(self, state: State, clock: Clock, norms: Callable[[], tuple[Array, Array]]) -> State:
+        """Take notice of the gradient norms of the boundary and the second term."""
+        ...
+
+    def weight(self, state: State, clock: Clock) -> Array:
+        """The weight λ."""
+        ...
+
+
+@dataclass(frozen=True)
+class Fixed:
+    """A constant λ."""
+
+    value: float = 1.0
+
+    def init(self) -> State:
+        """No state."""
+        return ()
+
+    def update(self, state: State, clock: Clock, norms: Callable[[], tuple[Array, Array]]) -> State:
+        """Nothing to learn."""
+        return state
+
+    def weight(self, state: State, clock: Clock) -> Array:
+        """The constant."""
+        return jnp.asarray(self.value)
+
+
+@dataclass(frozen=True)
+class Ramp(Fixed):
+    """λ growing linearly from zero over the first ``steps`` steps of the second term."""
+
+    steps: int = 1000
+
+    def weight(self, state: State, clock: Clock) -> Array:
+        """λ · min(1, t / steps), t counted from the start of the term."""
+        return self.value * jnp.clip((clock.step - clock.start) / self.steps, 0.0, 1.0)
+
+
+class NormState(NamedTuple):
+    """Running λ̂ of both terms, and whether there is one yet."""
+
+    boundary: Array
+    gradient: Array
+    filled: Array
+
+
+@dataclass(frozen=True)
+class GradientNorm:
+    """λ that makes the gradients of both terms equally long (Appendix B.1).
+
+    Args:
+        factor: Fixed relative weight, multiplied with the adaptive λ.
+        every: Steps between two measurements.
+        ema: Weight of the old value in the running averages of both λ̂.
+    """
+
+    factor: float = 1.0
+    every: int = 100
+    ema: float = 0.9
+
+    def init(self) -> State:
+        """λ = factor until the first measurement."""
+        return NormState(jnp.ones(()), jnp.ones(()), jnp.zeros((), bool))
+
+    def update(self, state: State, clock: Clock, norms: Callable[[], tuple[Array, Array]]) -> State:
+        """λ̂ = (sum of both norms) / own norm, averaged."""
+
+        def measure(state: NormState) -> NormState:
+            boundary, gradient = norms()
+            total = boundary + gradient
+            keep = jnp.where(state.filled, self.ema, 0.0)
+            tiny = jnp.finfo(total.dtype).tiny
+
+            def average(old: Array, norm: Array) -> Array:
+                return keep * old + (1.0 - keep) * total / jnp.maximum(norm, tiny)
+
+            return NormState(
+                average(state.boundary, boundary), average(state.gradient, gradient), jnp.ones((), bool)
+            )
+
+        return jax.lax.cond(clock.due(self.every), measure, lambda s: s, state)
+
+    def weight(self, state: State, clock: Clock) -> Array:
+        """λ = factor · λ̂_grad / λ̂_boundary."""
+        return self.factor * state.gradient / state.boundary

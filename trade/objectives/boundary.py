@@ -1,0 +1,139 @@
+"""The terms that learn a density: from data (Eq. 2), from q (Eq. 3), from reweighted data (Eq. 4).
+
+Each serves as the boundary term of TRADE or, over the whole range, as a baseline.
+"""
+
+from collections.abc import Iterable
+from dataclasses import dataclass, field
+
+import jax
+import jax.numpy as jnp
+from flowjax.distributions import AbstractDistribution
+from jax import Array
+
+from trade.errors import TradeError
+from trade.model import draw, log_prob
+from trade.objectives.conditions import ConditionSampler, GrowingInterval
+from trade.objectives.term import Clock, Outcome, Problem, State, Term, first_non_finite
+
+
+@dataclass(frozen=True)
+class ForwardKL(Term):
+    """Eq. 2: the negative log-likelihood of the data at every boundary value.
+
+    Args:
+        batch: States each step, shared out over the boundary values.
+        symmetries: Apply a random symmetry of the target to each state.
+    """
+
+    batch: int = 512
+    symmetries: bool = False
+    name = "forward_kl"
+
+    def __post_init__(self) -> None:
+        if not isinstance(self.batch, int) or self.batch < 1:
+            raise TradeError(f"ForwardKL batch must be a positive integer, got {self.batch!r}.")
+
+    def loss(
+        self, flow: AbstractDistribution, state: State, problem: Problem, clock: Clock, key: Array
+    ) -> tuple[Array, Outcome]:
+        """Mean over the boundary values of -E[log p_θ(x|c0)]."""
+        walls = problem.condition.boundary_chart()
+        n = max(self.batch // len(walls), 1)
+        losses = []
+        for i, k in enumerate(jax.random.split(key, len(walls))):
+            key_batch, key_symmetry = jax.random.split(k)
+            x, y = problem.batch(key_batch, i, n)
+            if self.symmetries:
+                x = jax.vmap(problem.target.symmetry)(jax.random.split(key_symmetry, n), x)
+            one = jax.vmap(lambda v, w, u=walls[i]: log_prob(flow, v, u, w), in_axes=(0, problem.observation_axis))
+            losses.append(-jnp.mean(one(x, y)))
+        values = jnp.stack(losses)
+        return values.mean(), Outcome(state, first_non_finite(values, problem.condition.unchart(walls)))
+
+
+@dataclass(frozen=True)
+class ReverseKL(Term):
+    """Eq. 3: E_{p_θ}[log p_θ - log q], differentiated through the samples.
+
+    Args:
+        at: Conditions to train at; None draws them from ``conditions``.
+        conditions: Where in c, when ``at`` is None; the full range by default.
+        batch: States each step.
+    """
+
+    at: tuple[float, ...] | None = None
+    conditions: ConditionSampler = field(default_factory=lambda: GrowingInterval(full_at=0.0))
+    batch: int = 512
+    name = "reverse_kl"
+
+    def __post_init__(self) -> None:
+        if self.at is not None:
+            at = self.at if isinstance(self.at, Iterable) else (self.at,)
+            object.__setattr__(self, "at", tuple(float(c) for c in at))
+
+    def init(self, key: Array, problem: Problem) -> State:
+        """State of the condition sampler."""
+        for c in self.at or ():
+            problem.condition.check(c, "ReverseKL condition")
+        return self.conditions.init(problem)
+
+    def loss(
+        self, flow: AbstractDistribution, state: State, problem: Problem, clock: Clock, key: Array
+    ) -> tuple[Array, Outcome]:
+        """Mean of log p_θ(x|u) - log q(x|u) over model samples."""
+        key_u, key_y, key_x = jax.random.split(key, 3)
+        if self.at is None:
+            u = self.conditions.sample(state, key_u, self.batch, problem, clock)
+        else:
+            u = problem.condition.chart(jnp.resize(jnp.asarray(self.at), self.batch))
+        y = problem.draw_observations(key_y, self.batch)
+
+        def one(key: Array, u: Array, y: Array | None) -> Array:
+            x, log_p = draw(flow, key, u, y)
+            return log_p - problem.target.log_density_at(x, u, y)
+
+        axes = (0, 0, problem.observation_axis)
+        values = jax.vmap(one, in_axes=axes)(jax.random.split(key_x, self.batch), u, y)
+        return values.mean(), Outcome(state, first_non_finite(values, problem.condition.unchart(u)))
+
+
+@dataclass(frozen=True)
+class Reweighted(Term):
+    """Eq. 4: the forward KL at other conditions, on data reweighted by q(x|c)/q(x|c0).
+
+    Args:
+        conditions: Where in c; the full range by default.
+        conditions_per_step: How many conditions each step.
+        points_per_condition: Data points at each of them.
+    """
+
+    conditions: ConditionSampler = field(default_factory=lambda: GrowingInterval(full_at=0.0))
+    conditions_per_step: int = 8
+    points_per_condition: int = 64
+    name = "reweighted"
+
+    def init(self, key: Array, problem: Problem) -> State:
+        """State of the condition sampler."""
+        return self.conditions.init(problem)
+
+    def loss(
+        self, flow: AbstractDistribution, state: State, problem: Problem, clock: Clock, key: Array
+    ) -> tuple[Array, Outcome]:
+        """Weighted negative log-likelihood, with weights normalised at each condition."""
+        if problem.target.observation_shape is not None:
+            raise TradeError("Reweighted cannot serve targets with an observation.")
+        key_u, key_x = jax.random.split(key)
+        u = self.conditions.sample(state, key_u, self.conditions_per_step, problem, clock)
+        condition, target = problem.condition, problem.target
+
+        def at(u: Array, key: Array) -> Array:
+            nearest = condition.nearest_boundary(u)
+            u0 = condition.boundary_chart()[nearest]
+            batches = [problem.batch(key, i, self.points_per_condition)[0] for i in range(len(problem.data))]
+            x = jnp.stack(batches)[nearest]
+            log_w = jax.vmap(lambda v: target.log_density_at(v, u) - target.log_density_at(v, u0))(x)
+            return -jnp.sum(jax.nn.softmax(log_w) * jax.vmap(lambda v: log_prob(flow, v, u))(x))
+
+        values = jax.vmap(at)(u, jax.random.split(key_x, len(u)))
+        return values.mean(), Outcome(state, first_non_finite(values, condition.unchart(u)))

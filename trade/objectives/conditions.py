@@ -1,0 +1,156 @@
+"""Where in c the gradient residual is evaluated: p_grad(c), in the chart u.
+
+The contract: ``init(problem)``, ``sample(state, key, n, problem, clock)`` returns n
+chart coordinates, and ``update(state, u, losses)`` feeds back the loss seen there.
+"""
+
+from dataclasses import dataclass
+from typing import Protocol
+
+import jax
+import jax.numpy as jnp
+from jax import Array
+
+from trade.errors import TradeError
+from trade.objectives.term import Clock, Problem, State
+
+
+class ConditionSampler(Protocol):
+    """A member of this axis."""
+
+    def init(self, problem: Problem) -> State:
+        """The state before the first step."""
+        ...
+
+    def sample(self, state: State, key: Array, n: int, problem: Problem, clock: Clock) -> Array:
+        """n chart coordinates."""
+        ...
+
+    def update(self, state: State, u: Array, losses: Array, problem: Problem) -> State:
+        """Take notice of the mean loss at each sampled u."""
+        ...
+
+
+class _Stateless:
+    def init(self, problem: Problem) -> State:
+        """No state."""
+        return ()
+
+    def update(self, state: State, u: Array, losses: Array, problem: Problem) -> State:
+        """Nothing to learn."""
+        return state
+
+
+@dataclass(frozen=True)
+class Widening(_Stateless):
+    """Concentrated around c0 at first, moving outward with time (Appendix B.2).
+
+    With several boundary values, one of them is drawn at random for each condition.
+
+    Args:
+        s_min: Skew ζ at the start; 0 would be a point mass at c0.
+        s_max: Skew at the end; 1 is uniform in the chart, more leans to the ends.
+    """
+
+    s_min: float = 0.01
+    s_max: float = 1.5
+
+    def __post_init__(self) -> None:
+        if not 0 < self.s_min <= self.s_max:
+            raise TradeError(f"Widening needs 0 < s_min <= s_max, got {self.s_min!r} and {self.s_max!r}.")
+
+    def sample(self, state: State, key: Array, n: int, problem: Problem, clock: Clock) -> Array:
+        """The four lines of Appendix B.2, written in the chart."""
+        key_r, key_w, key_b = jax.random.split(key, 3)
+        walls = problem.condition.boundary_chart()
+        u0 = walls[jax.random.randint(key_b, (n,), 0, len(walls))]
+        r = jax.random.uniform(key_r, (n,))
+        up = jax.random.uniform(key_w, (n,)) < (1.0 - u0) / 2.0
+        zeta = self.skew(clock)
+        return u0 + (1.0 - r**zeta) * jnp.where(up, 1.0 - u0, -1.0 - u0)
+
+    def skew(self, clock: Clock) -> Array:
+        """ζ, geometric in time from ``s_min`` to ``s_max``."""
+        low, high = jnp.log(self.s_min), jnp.log(self.s_max)
+        return jnp.exp(low + clock.progress * (high - low))
+
+
+@dataclass(frozen=True)
+class GrowingInterval(_Stateless):
+    """Uniform on an interval around c0 whose ends move linearly to the full range (Appendix C.3).
+
+    Args:
+        full_at: Fraction of the time at which the full range is reached; 0 starts with it.
+    """
+
+    full_at: float = 1.0
+
+    def sample(self, state: State, key: Array, n: int, problem: Problem, clock: Clock) -> Array:
+        """Uniform in the chart between the current ends."""
+        walls = problem.condition.boundary_chart() if self.full_at > 0 else jnp.zeros(1)
+        reach = jnp.minimum(clock.progress / self.full_at, 1.0) if self.full_at > 0 else 1.0
+        low = walls.min() + reach * (-1.0 - walls.min())
+        high = walls.max() + reach * (1.0 - walls.max())
+        return jax.random.uniform(key, (n,), minval=low, maxval=high)
+
+
+@dataclass(frozen=True)
+class CausalGrid:
+    """A grid in c, sampled by causality weights (Section 4.3.2, Appendices B.6 and C.3).
+
+    A grid point is drawn with probability ∝ exp(-ε Σ L_grad) over the grid points from the
+    nearest boundary up to it: conditions are learned outward, as fast as the loss allows.
+
+    Args:
+        points: Number of grid points, boundary values included.
+        epsilon: Strength ε of the weights; 0 draws uniformly.
+        decay: Final ratio of ε to its first value, reached exponentially.
+        between: Factor on ε between two boundary values.
+        ema: Weight of the old value in the running loss of a grid point.
+        initial: Loss that an unvisited grid point is taken to have.
+    """
+
+    points: int = 50
+    epsilon: float = 1.0
+    decay: float = 1.0
+    between: float = 1.0
+    ema: float = 0.9
+    initial: float = 1.0
+
+    def __post_init__(self) -> None:
+        if not isinstance(self.points, int) or self.points < 2:
+            raise TradeError(f"CausalGrid points must be an integer of at least 2, got {self.points!r}.")
+        if not 0.0 <= self.ema < 1.0:
+            raise TradeError(f"CausalGrid ema must lie in [0, 1), got {self.ema!r}.")
+
+    def grid(self, problem: Problem) -> Array:
+        """The chart coordinates of the grid."""
+        return jnp.asarray(problem.condition.grid_with_boundary(self.points))
+
+    def init(self, problem: Problem) -> State:
+        """The running loss at every grid point."""
+        return jnp.full(len(self.grid(problem)), self.initial)
+
+    def sample(self, state: State, key: Array, n: int, problem: Problem, clock: Clock) -> Array:
+        """n grid points drawn by the causality weights."""
+        logits = self.log_weights(state, problem, clock)
+        return self.grid(problem)[jax.random.categorical(key, logits, shape=(n,))]
+
+    def log_weights(self, losses: Array, problem: Problem, clock: Clock) -> Array:
+        """Eq. 22: -ε Σ L_grad(c_i) over the grid points in [c0, c], for the cheapest c0."""
+        grid, walls = self.grid(problem), problem.condition.boundary_chart()
+        inside = (grid > walls.min()) & (grid < walls.max())
+        strength = self.epsilon * self.decay**clock.progress * jnp.where(inside, self.between, 1.0)
+        low, high = jnp.minimum(grid[:, None], walls), jnp.maximum(grid[:, None], walls)
+        slack = 1e-5
+        passed = (grid >= low[..., None] - slack) & (grid <= high[..., None] + slack)
+        accumulated = jnp.sum(jnp.where(passed, strength * losses, 0.0), axis=-1)
+        return -accumulated.min(axis=-1)
+
+    def update(self, state: State, u: Array, losses: Array, problem: Problem) -> State:
+        """Exponential average of the loss, at the visited grid points only."""
+        grid = self.grid(problem)
+        hits = jnp.argmin(jnp.abs(u[:, None] - grid), axis=1)[:, None] == jnp.arange(len(grid))
+        count = hits.sum(axis=0)
+        mean = jnp.where(hits, losses[:, None], 0.0).sum(axis=0) / jnp.maximum(count, 1)
+        return jnp.where(count > 0, self.ema * state + (1.0 - self.ema) * mean, state)

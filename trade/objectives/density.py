@@ -1,0 +1,55 @@
+"""What q(x|c) is taken to be: the target's own density, or one rebuilt from the flow."""
+
+from dataclasses import dataclass
+from typing import Protocol
+
+import jax
+import jax.numpy as jnp
+from flowjax.distributions import AbstractDistribution
+from jax import Array
+
+from trade.model import log_prob
+from trade.objectives.term import Problem
+
+
+class Density(Protocol):
+    """A member of this axis, for one state."""
+
+    def evaluate(
+        self, flow: AbstractDistribution, problem: Problem, x: Array, u: Array, y: Array | None
+    ) -> tuple[Array, Array]:
+        """log q(x|u) and ∂_u log q(x|u)."""
+        ...
+
+
+@dataclass(frozen=True)
+class TrueDensity:
+    """The target's own log density."""
+
+    def evaluate(
+        self, flow: AbstractDistribution, problem: Problem, x: Array, u: Array, y: Array | None
+    ) -> tuple[Array, Array]:
+        """log q(x|u) and ∂_u log q(x|u)."""
+        return problem.target.log_density_at(x, u, y), problem.target.score(x, u, y)
+
+
+@dataclass(frozen=True)
+class EnergyFree:
+    """q rebuilt from the flow's own log p_θ(x|c0), held fixed (Section 4.3.5).
+
+    The target's ``rebuild`` rule says how, e.g. ``trade.boltzmann``.
+    """
+
+    def evaluate(
+        self, flow: AbstractDistribution, problem: Problem, x: Array, u: Array, y: Array | None
+    ) -> tuple[Array, Array]:
+        """log q(x|u) and ∂_u log q(x|u), from log p_θ at the nearest boundary."""
+        condition = problem.condition
+        u0 = condition.boundary_chart()[condition.nearest_boundary(u)]
+        c0 = condition.unchart(u0)
+        log_p0 = jax.lax.stop_gradient(log_prob(flow, x, u0, y))
+
+        def log_q(v: Array) -> Array:
+            return problem.target.rebuild(log_p0, x, condition.unchart(v), c0, y)
+
+        return jax.jvp(log_q, (u,), (jnp.ones_like(u),))

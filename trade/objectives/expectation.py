@@ -1,0 +1,262 @@
+"""Ē(u) = E_{p(x|u)}[∂_u log q(x|u)] = d log Z/du, by self-normalised importance sampling.
+
+Two axes meet here: the *base* the samples come from, and whether the expectation is
+estimated on each batch or kept on a grid (Section 4.3.4).
+"""
+
+from dataclasses import dataclass, field
+from typing import NamedTuple, Protocol
+
+import jax
+import jax.numpy as jnp
+from flowjax.distributions import AbstractDistribution
+from jax import Array
+
+from trade.errors import TradeError
+from trade.model import draw
+from trade.objectives.density import Density
+from trade.objectives.term import Clock, Problem, State
+
+
+def self_normalised(log_q: Array, log_base: Array, values: Array) -> Array:
+    """Eq. 25: Σ w v / Σ w with w = q/p_base, along the last axis; both may be unnormalised."""
+    return jnp.sum(jax.nn.softmax(log_q - log_base, axis=-1) * values, axis=-1)
+
+
+class Base(Protocol):
+    """The distribution that the expectation is sampled from."""
+
+    reuses_points: bool
+
+    def draw(
+        self,
+        flow: AbstractDistribution,
+        density: Density,
+        problem: Problem,
+        u: Array,
+        y: Array | None,
+        n: int,
+        key: Array,
+    ) -> tuple[Array, Array]:
+        """n states and their log base density, up to a constant."""
+        ...
+
+
+@dataclass(frozen=True)
+class FromModel:
+    """p_base = p_θ(x|c): the model at the condition itself."""
+
+    reuses_points = True
+
+    def draw(
+        self,
+        flow: AbstractDistribution,
+        density: Density,
+        problem: Problem,
+        u: Array,
+        y: Array | None,
+        n: int,
+        key: Array,
+    ) -> tuple[Array, Array]:
+        """n states of p_θ(x|u)."""
+        return jax.vmap(lambda k: draw(flow, k, u, y))(jax.random.split(key, n))
+
+
+@dataclass(frozen=True)
+class FromBoundaryModel:
+    """p_base = p_θ(x|c0): the model at the nearest boundary."""
+
+    reuses_points = False
+
+    def draw(
+        self,
+        flow: AbstractDistribution,
+        density: Density,
+        problem: Problem,
+        u: Array,
+        y: Array | None,
+        n: int,
+        key: Array,
+    ) -> tuple[Array, Array]:
+        """n states of p_θ(x|u0)."""
+        u0 = problem.condition.boundary_chart()[problem.condition.nearest_boundary(u)]
+        return jax.vmap(lambda k: draw(flow, k, u0, y))(jax.random.split(key, n))
+
+
+@dataclass(frozen=True)
+class FromData:
+    """p_base = p(x|c0): the data at the nearest boundary, scored by q(x|c0)."""
+
+    reuses_points = False
+
+    def draw(
+        self,
+        flow: AbstractDistribution,
+        density: Density,
+        problem: Problem,
+        u: Array,
+        y: Array | None,
+        n: int,
+        key: Array,
+    ) -> tuple[Array, Array]:
+        """n data points of the nearest boundary."""
+        if y is not None:
+            raise TradeError("FromData cannot serve targets with an observation: use FromModel.")
+        nearest = problem.condition.nearest_boundary(u)
+        u0 = problem.condition.boundary_chart()[nearest]
+        x = jnp.stack([problem.batch(key, i, n)[0] for i in range(len(problem.data))])[nearest]
+        return x, jax.vmap(lambda v: density.evaluate(flow, problem, v, u0, None)[0])(x)
+
+
+class Drawn(NamedTuple):
+    """States already drawn from the model at each condition, with log p_θ: shapes (C, P, …), (C, P)."""
+
+    x: Array
+    log_prob: Array
+
+
+class Expectation(Protocol):
+    """A member of this axis."""
+
+    def init(self, problem: Problem) -> State:
+        """The state before the first step."""
+        ...
+
+    def refresh(
+        self, state: State, flow: AbstractDistribution, density: Density, problem: Problem, clock: Clock, key: Array
+    ) -> State:
+        """Bring the stored values up to date, when that is due."""
+        ...
+
+    def estimate(
+        self,
+        state: State,
+        flow: AbstractDistribution,
+        density: Density,
+        problem: Problem,
+        u: Array,
+        y: Array | None,
+        drawn: Drawn,
+        key: Array,
+    ) -> Array:
+        """Ē at each of the conditions u, shape (C,)."""
+        ...
+
+
+@dataclass(frozen=True)
+class BatchExpectation:
+    """Ē estimated anew on every batch.
+
+    Args:
+        base: Where the samples come from.
+        samples: How many per condition; None reuses the evaluation points where the base
+            allows it, and draws as many otherwise.
+    """
+
+    base: Base = field(default_factory=FromModel)
+    samples: int | None = None
+
+    def init(self, problem: Problem) -> State:
+        """No state."""
+        return ()
+
+    def refresh(
+        self, state: State, flow: AbstractDistribution, density: Density, problem: Problem, clock: Clock, key: Array
+    ) -> State:
+        """Nothing is stored."""
+        return state
+
+    def estimate(
+        self,
+        state: State,
+        flow: AbstractDistribution,
+        density: Density,
+        problem: Problem,
+        u: Array,
+        y: Array | None,
+        drawn: Drawn,
+        key: Array,
+    ) -> Array:
+        """Ē at each u."""
+        axis = problem.observation_axis
+        if self.samples is None and self.base.reuses_points:
+            x, log_base = drawn
+        else:
+            n = self.samples or drawn.x.shape[1]
+            keys = jax.random.split(key, len(u))
+            x, log_base = jax.vmap(
+                lambda v, w, k: self.base.draw(flow, density, problem, v, w, n, k), in_axes=(0, axis, 0)
+            )(u, y, keys)
+        over_points = jax.vmap(lambda p, v, w: density.evaluate(flow, problem, p, v, w), in_axes=(0, None, None))
+        log_q, score = jax.vmap(over_points, in_axes=(0, 0, axis))(x, u, y)
+        return self_normalised(log_q, log_base, score)
+
+
+class GridState(NamedTuple):
+    """Ē at the grid points, and whether they were ever estimated."""
+
+    values: Array
+    filled: Array
+
+
+@dataclass(frozen=True)
+class GridExpectation:
+    """Ē kept on a grid: refreshed now and then from many samples, averaged, interpolated.
+
+    Args:
+        points: Grid points, boundary values included (the same rule as ``CausalGrid``).
+        every: Steps between two refreshes.
+        samples: Samples per grid point and refresh.
+        ema: Weight of the old value in the running average.
+        base: Where the samples come from.
+    """
+
+    points: int = 50
+    every: int = 100
+    samples: int = 1000
+    ema: float = 0.75
+    base: Base = field(default_factory=FromModel)
+
+    def grid(self, problem: Problem) -> Array:
+        """The chart coordinates of the grid."""
+        return jnp.asarray(problem.condition.grid_with_boundary(self.points))
+
+    def init(self, problem: Problem) -> State:
+        """Zeros, replaced by the first refresh."""
+        if problem.target.observation_shape is not None:
+            raise TradeError("GridExpectation cannot serve targets with an observation: use BatchExpectation.")
+        return GridState(jnp.zeros(len(self.grid(problem))), jnp.zeros((), bool))
+
+    def refresh(
+        self, state: State, flow: AbstractDistribution, density: Density, problem: Problem, clock: Clock, key: Array
+    ) -> State:
+        """Every ``every`` steps, fold a fresh estimate into the running average."""
+
+        def fresh(state: GridState) -> GridState:
+            def at(args: tuple[Array, Array]) -> Array:
+                u, k = args
+                x, log_base = self.base.draw(flow, density, problem, u, None, self.samples, k)
+                log_q, score = jax.vmap(lambda p: density.evaluate(flow, problem, p, u, None))(x)
+                return self_normalised(log_q, log_base, score)
+
+            grid = self.grid(problem)
+            keys = jax.random.split(key, len(grid))
+            values = jax.lax.map(at, (grid, keys), batch_size=max(1, 16384 // self.samples))
+            old_weight = jnp.where(state.filled, self.ema, 0.0)
+            return GridState(old_weight * state.values + (1.0 - old_weight) * values, jnp.ones((), bool))
+
+        return jax.lax.cond(clock.due(self.every), fresh, lambda s: s, state)
+
+    def estimate(
+        self,
+        state: State,
+        flow: AbstractDistribution,
+        density: Density,
+        problem: Problem,
+        u: Array,
+        y: Array | None,
+        drawn: Drawn,
+        key: Array,
+    ) -> Array:
+        """The stored values, interpolated linearly in u."""
+        return jnp.interp(u, self.grid(problem), state.values)

@@ -1,0 +1,165 @@
+"""What every loss term shares: the problem it sees, the clock, and its contract."""
+
+from collections.abc import Callable
+from typing import Any, NamedTuple, Protocol
+
+import equinox as eqx
+import jax
+import jax.numpy as jnp
+from flowjax.distributions import AbstractDistribution
+from jax import Array
+from paramax import NonTrainable
+
+from trade.condition import Condition
+from trade.errors import TradeError
+from trade.target import AbstractTarget
+
+State = Any  # a pytree of arrays: resuming, vmapping and sharding come for free
+
+
+class Problem(eqx.Module):
+    """Target, boundary values and the data at them, already on the device.
+
+    Args:
+        target: The family of densities.
+        condition: The target's condition with its boundary values filled in.
+        data: One batch of states per boundary value, in the order of ``condition.boundary``.
+        observations: The observations that belong to the data, if the target takes any.
+    """
+
+    target: AbstractTarget
+    condition: Condition = eqx.field(static=True)
+    data: tuple[Array, ...] = ()
+    observations: tuple[Array, ...] | None = None
+
+    def batch(self, key: Array, boundary: int, n: int) -> tuple[Array, Array | None]:
+        """n states (and observations) drawn with replacement from the data at one boundary."""
+        if not self.data:
+            raise TradeError("This objective needs data at a boundary condition, but fit got none.")
+        data = self.data[boundary]
+        index = jax.random.randint(key, (n,), 0, len(data))
+        y = None if self.observations is None else self.observations[boundary][index]
+        return data[index], y
+
+    def draw_observations(self, key: Array, n: int) -> Array | None:
+        """n observations from the data, or None when the target takes none."""
+        if self.target.observation_shape is None:
+            return None
+        return self.batch(key, 0, n)[1]
+
+    @property
+    def observation_axis(self) -> int | None:
+        """The vmap axis of observations: None when there are none."""
+        return None if self.target.observation_shape is None else 0
+
+
+class Clock(NamedTuple):
+    """Where training stands.
+
+    Args:
+        step: The current step, a traced integer.
+        total: Number of steps of the whole run.
+        start: Step at which the term that reads this clock begins to act.
+    """
+
+    step: Array
+    total: int
+    start: int = 0
+
+    @property
+    def progress(self) -> Array:
+        """Fraction of the term's own time that has passed, in [0, 1]."""
+        return jnp.clip((self.step - self.start) / max(self.total - self.start, 1), 0.0, 1.0)
+
+    def due(self, every: int) -> Array:
+        """True once every ``every`` steps, the first time at the start."""
+        return (self.step - self.start) % every == 0
+
+
+class Outcome(NamedTuple):
+    """What a term returns beside its loss: new state, and the first c with a non-finite value."""
+
+    state: State
+    suspect: Array
+
+
+class Report(NamedTuple):
+    """One step of an objective: losses by name, suspects by name, and the balance λ."""
+
+    losses: dict[str, Array]
+    suspects: dict[str, Array]
+
+
+class Objective(Protocol):
+    """Anything ``fit`` can minimise."""
+
+    def init(self, key: Array, problem: Problem) -> State:
+        """The state before the first step."""
+        ...
+
+    def value_and_grad(
+        self, flow: AbstractDistribution, state: State, problem: Problem, clock: Clock, key: Array
+    ) -> tuple[Report, Any, State]:
+        """Losses, gradient with respect to the trainable leaves of the flow, and the new state."""
+        ...
+
+
+class Term:
+    """One loss term. Subclasses are frozen dataclasses with a ``name`` and a ``loss``."""
+
+    name: str = "loss"
+
+    def init(self, key: Array, problem: Problem) -> State:
+        """The state before the first step; most terms have none."""
+        return ()
+
+    def loss(
+        self, flow: AbstractDistribution, state: State, problem: Problem, clock: Clock, key: Array
+    ) -> tuple[Array, Outcome]:
+        """The scalar loss, the new state and the condition to blame if it is not finite."""
+        raise NotImplementedError
+
+    def value_and_grad(
+        self, flow: AbstractDistribution, state: State, problem: Problem, clock: Clock, key: Array
+    ) -> tuple[Report, Any, State]:
+        """See ``Objective``: a term alone is an objective."""
+        run = gradient_of(lambda f: self.loss(f, state, problem, clock, key))
+        (value, outcome), grads = run(flow)
+        return Report({self.name: value}, {self.name: outcome.suspect}), grads, outcome.state
+
+
+def is_frozen(node: object) -> bool:
+    """Whether a node of a flow is excluded from training."""
+    return isinstance(node, NonTrainable)
+
+
+def split_trainable(flow: AbstractDistribution) -> tuple[Any, Any]:
+    """Split a flow into its trainable arrays and everything else."""
+    return eqx.partition(flow, eqx.is_inexact_array, is_leaf=is_frozen)
+
+
+def gradient_of(
+    loss: Callable[[AbstractDistribution], tuple[Array, Any]],
+) -> Callable[[AbstractDistribution], tuple[tuple[Array, Any], Any]]:
+    """``value_and_grad`` (with auxiliary output) over the trainable leaves of a flow."""
+
+    def run(flow: AbstractDistribution) -> tuple[tuple[Array, Any], Any]:
+        params, static = split_trainable(flow)
+
+        def of_params(p: Any) -> tuple[Array, Any]:  # noqa: ANN401
+            return loss(eqx.combine(p, static, is_leaf=is_frozen))
+
+        return jax.value_and_grad(of_params, has_aux=True)(params)
+
+    return run
+
+
+def freeze(flow: AbstractDistribution) -> AbstractDistribution:
+    """The flow with no gradient through it."""
+    return jax.tree.map(lambda a: jax.lax.stop_gradient(a) if eqx.is_inexact_array(a) else a, flow)
+
+
+def first_non_finite(values: Array, conditions: Array) -> Array:
+    """The condition of the first non-finite value, or NaN when all are finite."""
+    bad = ~jnp.isfinite(values)
+    return jnp.where(bad.any(), conditions[jnp.argmax(bad)], jnp.nan)

@@ -1,0 +1,105 @@
+"""The full objective: a boundary term, and a term that carries it to other conditions."""
+
+from dataclasses import dataclass, field
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import optax
+from flowjax.distributions import AbstractDistribution
+from jax import Array
+
+from trade.errors import TradeError
+from trade.objectives.balance import Balance, Fixed
+from trade.objectives.boundary import ForwardKL
+from trade.objectives.gradient import Gradient
+from trade.objectives.term import Clock, Problem, Report, State, Term, gradient_of
+
+
+@dataclass(frozen=True)
+class Trade:
+    """Eq. 20: L = L_boundary + λ E[L_grad].
+
+    With another ``propagation`` term, such as ``ReverseKL()`` or ``Reweighted()``, the
+    same frame holds the paper's baselines.
+
+    Args:
+        propagation: What carries the boundary to other conditions.
+        boundary: What is learned at the boundary values.
+        balance: The weight λ.
+        start: First step of the propagation term.
+    """
+
+    propagation: Term = field(default_factory=Gradient)
+    boundary: Term = field(default_factory=ForwardKL)
+    balance: Balance = field(default_factory=Fixed)
+    start: int = 0
+
+    def __post_init__(self) -> None:
+        for name in ("propagation", "boundary"):
+            if not isinstance(getattr(self, name), Term):
+                raise TradeError(f"Trade {name} must be a loss term, got {getattr(self, name)!r}.")
+        if not isinstance(self.start, int) or self.start < 0:
+            raise TradeError(f"Trade start must be a step number, got {self.start!r}.")
+
+    def init(self, key: Array, problem: Problem) -> State:
+        """States of both terms and of the balance."""
+        one, two = jax.random.split(key)
+        return self.boundary.init(one, problem), self.propagation.init(two, problem), self.balance.init()
+
+    def value_and_grad(
+        self, flow: AbstractDistribution, state: State, problem: Problem, clock: Clock, key: Array
+    ) -> tuple[Report, Any, State]:
+        """Both terms; before ``start`` the boundary alone, at its own price."""
+        if self.start == 0:
+            return self._both(flow, state, problem, clock, key)
+        return jax.lax.cond(
+            clock.step < self.start,
+            lambda: self._boundary_only(flow, state, problem, clock, key),
+            lambda: self._both(flow, state, problem, clock, key),
+        )
+
+    def _boundary_only(
+        self, flow: AbstractDistribution, state: State, problem: Problem, clock: Clock, key: Array
+    ) -> tuple[Report, Any, State]:
+        key_boundary, _ = jax.random.split(key)
+        run = gradient_of(lambda f: self.boundary.loss(f, state[0], problem, clock, key_boundary))
+        (value, outcome), grads = run(flow)
+        zero = jnp.zeros_like(value)
+        return (
+            self._report(value, zero, zero, outcome.suspect, jnp.full_like(outcome.suspect, jnp.nan)),
+            grads,
+            (outcome.state, *state[1:]),
+        )
+
+    def _both(
+        self, flow: AbstractDistribution, state: State, problem: Problem, clock: Clock, key: Array
+    ) -> tuple[Report, Any, State]:
+        key_boundary, key_second = jax.random.split(key)
+        later = clock._replace(start=self.start)
+
+        def boundary(f: AbstractDistribution) -> tuple[Array, Any]:
+            return self.boundary.loss(f, state[0], problem, clock, key_boundary)
+
+        def second(f: AbstractDistribution) -> tuple[Array, Any]:
+            return self.propagation.loss(f, state[1], problem, later, key_second)
+
+        def norms() -> tuple[Array, Array]:
+            lengths = [optax.global_norm(gradient_of(term)(flow)[1]) for term in (boundary, second)]
+            return lengths[0], lengths[1]
+
+        balance = self.balance.update(state[2], later, norms)
+        weight = self.balance.weight(balance, later)
+
+        def total(f: AbstractDistribution) -> tuple[Array, Any]:
+            (one, out_one), (two, out_two) = boundary(f), second(f)
+            return one + weight * two, (one, two, out_one, out_two)
+
+        (_, (one, two, out_one, out_two)), grads = gradient_of(total)(flow)
+        report = self._report(one, two, weight, out_one.suspect, out_two.suspect)
+        return report, grads, (out_one.state, out_two.state, balance)
+
+    def _report(self, one: Array, two: Array, weight: Array, suspect_one: Array, suspect_two: Array) -> Report:
+        names = self.boundary.name, self.propagation.name
+        losses = {names[0]: one, names[1]: two, "lambda": jnp.asarray(weight, one.dtype)}
+        return Report(losses, {names[0]: suspect_one, names[1]: suspect_two})

@@ -1,0 +1,243 @@
+"""The target family q(x|c): what is known of the densities, up to their normalisation."""
+
+from abc import abstractmethod
+from collections.abc import Callable
+
+import equinox as eqx
+import jax
+import jax.numpy as jnp
+from jax import Array
+
+from trade.condition import Condition
+from trade.errors import TradeError
+
+LogDensity = Callable[..., Array]
+
+
+def boltzmann(log_p0: Array, x: Array, c: Array, c0: Array, y: Array | None = None) -> Array:
+    """Energy-free rule for a temperature: E(x) = -T0 log p(x|T0), so log q = (T0/T) log p0."""
+    return log_p0 * c0 / c
+
+
+def power(log_p0: Array, x: Array, c: Array, c0: Array, y: Array | None = None) -> Array:
+    """Energy-free rule for a power of the density: log q = (c/c0) log p0."""
+    return log_p0 * c / c0
+
+
+class AbstractTarget(eqx.Module):
+    """A family of unnormalised densities q(x|c), written for one state x.
+
+    Subclasses define ``shape``, ``condition`` and ``log_density``; everything else has
+    a default. ``Target`` wraps a plain function; the shipped targets derive from here.
+    """
+
+    shape: eqx.AbstractVar[tuple[int, ...]]
+    condition: eqx.AbstractVar[Condition]
+
+    @property
+    def observation_shape(self) -> tuple[int, ...] | None:
+        """Shape of the observation y the density also depends on, or None."""
+        return None
+
+    @property
+    def has_symmetry(self) -> bool:
+        """Whether ``symmetry`` does anything."""
+        return False
+
+    @abstractmethod
+    def log_density(self, x: Array, c: Array, y: Array | None = None) -> Array:
+        """log q(x|c) (or log q(x|c, y)): a scalar, up to a constant that may depend on c."""
+
+    def condition_derivative(self, x: Array, c: Array, y: Array | None = None) -> Array:
+        """∂_c log q(x|c), by forward-mode differentiation unless a subclass knows better."""
+        return jax.jvp(lambda t: self.log_density(x, t, y), (c,), (jnp.ones_like(c),))[1]
+
+    def log_density_at(self, x: Array, u: Array, y: Array | None = None) -> Array:
+        """log q(x|c(u)) at chart coordinate u."""
+        return self.log_density(x, self.condition.unchart(u), y)
+
+    def score(self, x: Array, u: Array, y: Array | None = None) -> Array:
+        """∂_u log q(x|c(u)), the derivative in the chart."""
+        c, slope = jax.jvp(self.condition.unchart, (u,), (jnp.ones_like(u),))
+        return self.condition_derivative(x, c, y) * slope
+
+    def rebuild(self, log_p0: Array, x: Array, c: Array, c0: Array, y: Array | None = None) -> Array:
+        """log q(x|c) from log p(x|c0) alone, for energy-free training (Section 4.3.5)."""
+        raise TradeError(
+            f"{type(self).__name__} has no energy-free rule: give Target(rebuild=...),"
+            " for example trade.boltzmann or trade.power."
+        )
+
+    def symmetry(self, key: Array, x: Array) -> Array:
+        """Apply a random symmetry of the density to one state."""
+        return x
+
+    def sample(self, key: Array, n: int, c: float) -> Array:
+        """Draw n exact samples at c, where an exact sampler is known."""
+        raise TradeError(f"{type(self).__name__} has no exact sampler.")
+
+    def log_partition(self, c: float) -> float:
+        """log Z(c) = log ∫ q(x|c) dx, where it is known."""
+        raise TradeError(f"{type(self).__name__} has no known log partition function.")
+
+
+class Target(AbstractTarget):
+    """A target made of a user's functions.
+
+    Args:
+        log_density: ``f(x, c)`` (``f(x, c, y)`` with an observation): log q for one
+            state and one condition, any JAX function that returns a scalar.
+        shape: Shape of one state.
+        condition: Range, scale and boundary values of the condition.
+        observation_shape: Shape of y, when the density also depends on an observation.
+        condition_derivative: ``f(x, c[, y])`` = ∂_c log q, to replace the automatic one.
+        rebuild: Energy-free rule, e.g. ``trade.boltzmann`` or ``trade.power``.
+        symmetry: ``f(key, x)``: a random symmetry of the density.
+        sampler: ``f(key, n, c)``: exact samples, if known.
+        log_partition: ``f(c)``: exact log Z, if known.
+
+    Example:
+        >>> target = Target(lambda x, T: -(x**4).sum() / T, (2,), Condition(0.5, 1.0))
+        >>> float(target.score(jnp.ones(2), target.condition.chart(1.0)))  # E/T dlogT/du
+        0.693147...
+    """
+
+    _log_density: LogDensity = eqx.field(static=True)
+    shape: tuple[int, ...] = eqx.field(static=True)
+    condition: Condition = eqx.field(static=True)
+    _observation_shape: tuple[int, ...] | None = eqx.field(static=True)
+    _condition_derivative: LogDensity | None = eqx.field(static=True)
+    _rebuild: Callable | None = eqx.field(static=True)
+    _symmetry: Callable | None = eqx.field(static=True)
+    _sampler: Callable | None = eqx.field(static=True)
+    _log_partition: Callable | None = eqx.field(static=True)
+
+    def __init__(
+        self,
+        log_density: LogDensity,
+        shape: tuple[int, ...],
+        condition: Condition,
+        *,
+        observation_shape: tuple[int, ...] | None = None,
+        condition_derivative: LogDensity | None = None,
+        rebuild: Callable | None = None,
+        symmetry: Callable | None = None,
+        sampler: Callable | None = None,
+        log_partition: Callable | None = None,
+    ) -> None:
+        if not callable(log_density):
+            raise TradeError(f"log_density must be a function of (x, c), got {log_density!r}.")
+        if not isinstance(condition, Condition):
+            raise TradeError(f"condition must be a trade.Condition, got {condition!r}.")
+        self.shape = _as_shape("shape", shape)
+        self.condition = condition
+        self._log_density = log_density
+        self._observation_shape = (
+            None if observation_shape is None else _as_shape("observation_shape", observation_shape)
+        )
+        self._condition_derivative = condition_derivative
+        self._rebuild = rebuild
+        self._symmetry = symmetry
+        self._sampler = sampler
+        self._log_partition = log_partition
+        _check_scalar(self)
+
+    @property
+    def observation_shape(self) -> tuple[int, ...] | None:
+        return self._observation_shape
+
+    @property
+    def has_symmetry(self) -> bool:
+        return self._symmetry is not None
+
+    def log_density(self, x: Array, c: Array, y: Array | None = None) -> Array:
+        return self._log_density(x, c) if self._observation_shape is None else self._log_density(x, c, y)
+
+    def condition_derivative(self, x: Array, c: Array, y: Array | None = None) -> Array:
+        if self._condition_derivative is None:
+            return super().condition_derivative(x, c, y)
+        if self._observation_shape is None:
+            return self._condition_derivative(x, c)
+        return self._condition_derivative(x, c, y)
+
+    def rebuild(self, log_p0: Array, x: Array, c: Array, c0: Array, y: Array | None = None) -> Array:
+        if self._rebuild is None:
+            return super().rebuild(log_p0, x, c, c0, y)
+        return self._rebuild(log_p0, x, c, c0, y)
+
+    def symmetry(self, key: Array, x: Array) -> Array:
+        return x if self._symmetry is None else self._symmetry(key, x)
+
+    def sample(self, key: Array, n: int, c: float) -> Array:
+        if self._sampler is None:
+            return super().sample(key, n, c)
+        return self._sampler(key, n, self.condition.check(c))
+
+    def log_partition(self, c: float) -> float:
+        if self._log_partition is None:
+            return super().log_partition(c)
+        return float(self._log_partition(self.condition.check(c)))
+
+
+def _as_shape(name: str, shape: object) -> tuple[int, ...]:
+    if isinstance(shape, int):
+        shape = (shape,)
+    if not isinstance(shape, tuple) or not all(isinstance(n, int) and n > 0 for n in shape):
+        raise TradeError(f"{name} must be a tuple of positive integers, got {shape!r}.")
+    return shape
+
+
+def _check_scalar(target: AbstractTarget) -> None:
+    """Refuse a log density that cannot be called on (x, c) or is not a real scalar."""
+    dtype = jnp.result_type(float)
+    x = jax.ShapeDtypeStruct(target.shape, dtype)
+    c = jax.ShapeDtypeStruct((), dtype)
+    y = None if target.observation_shape is None else jax.ShapeDtypeStruct(target.observation_shape, dtype)
+    try:
+        out = jax.eval_shape(target.log_density, x, c, y)
+    except Exception as error:
+        reason = str(error).strip().splitlines()[0] if str(error).strip() else type(error).__name__
+        raise TradeError(
+            f"log_density could not be evaluated on x of shape {target.shape} and a scalar condition: {reason}"
+        ) from error
+    if getattr(out, "shape", None) != ():
+        raise TradeError(
+            f"log_density must return a scalar for one state of shape {target.shape},"
+            f" got {getattr(out, 'shape', type(out).__name__)}."
+        )
+    if not jnp.issubdtype(out.dtype, jnp.floating):
+        raise TradeError(f"log_density must return a real float that can be differentiated, got {out.dtype}.")
+
+
+def check_condition_dependence(target: AbstractTarget, x: Array, y: Array | None = None) -> None:
+    """Refuse a target whose ∂_c log q is not finite, or the same for every given state.
+
+    Args:
+        target: The family of densities.
+        x: A batch of states inside the support, usually data.
+        y: The observations that belong to them, if the target takes any.
+    """
+    u = jnp.linspace(-0.9, 0.9, 5)
+    ys_axis = None if y is None else 0
+    over_x = jax.vmap(target.score, in_axes=(0, None, ys_axis))
+    try:
+        scores = jax.vmap(lambda v: over_x(x, v, y))(u)
+    except TradeError:
+        raise
+    except Exception as error:
+        reason = str(error).strip().splitlines()[0] if str(error).strip() else type(error).__name__
+        raise TradeError(f"log_density cannot be differentiated with respect to c: {reason}") from error
+    finite = jnp.isfinite(scores)
+    if not bool(finite.any()):
+        raise TradeError("The derivative of log_density with respect to c is not finite at any data point.")
+    if not bool(finite.all()):
+        c = float(target.condition.unchart(u[int(jnp.argmin(finite.all(axis=1)))]))
+        raise TradeError(
+            "The derivative of log_density with respect to c is not finite at"
+            f" {int((~finite).sum())} of {finite.size} checked data points, for example at c = {c:g}."
+        )
+    if len(x) > 1 and bool(jnp.all(scores == scores[:, :1])):
+        raise TradeError(
+            "The dependence of log_density on c is constant (its derivative is the same at every data point,"
+            f" {float(scores[0, 0]):g}): TRADE needs a dependence on the condition that changes with x."
+        )

@@ -1,0 +1,6 @@
+"""Targets with exact samplers and exact log Z, to test and to demonstrate with."""
+
+from trade.targets.gaussian_mixture import GaussianMixture, six_modes
+from trade.targets.multiwell import MultiWell
+
+__all__ = ["GaussianMixture", "MultiWell", "six_modes"]

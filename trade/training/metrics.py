@@ -1,0 +1,50 @@
+"""``metrics.jsonl``: one line a report, cut back on resume to what the checkpoint knows."""
+
+import json
+import math
+from pathlib import Path
+from typing import Any
+
+
+def plain(value: Any) -> Any:  # noqa: ANN401
+    """Strict JSON: a number that is not finite becomes null."""
+    if isinstance(value, float) and not math.isfinite(value):
+        return None
+    if isinstance(value, dict):
+        return {k: plain(v) for k, v in value.items()}
+    if isinstance(value, list | tuple):
+        return [plain(v) for v in value]
+    return value
+
+
+class MetricsLog:
+    """Rows in memory and, with a path, in a file. Losses are lists: one entry a seed."""
+
+    def __init__(self, path: Path | None, *, resume_at: int | None = None) -> None:
+        self.path = path
+        self.rows: list[dict[str, Any]] = []
+        if path is None:
+            return
+        if resume_at is not None and path.exists():
+            self.rows = [row for row in read_metrics(path) if row["step"] <= resume_at]
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_text("".join(json.dumps(row) + "\n" for row in self.rows))
+
+    def append(self, row: dict[str, Any]) -> None:
+        """Add a row."""
+        row = plain(row)
+        self.rows.append(row)
+        if self.path is not None:
+            with self.path.open("a") as file:
+                file.write(json.dumps(row) + "\n")
+
+
+def read_metrics(path: Path) -> list[dict[str, Any]]:
+    """The rows of a metrics file; a last line cut short by a crash is dropped."""
+    rows = []
+    for line in path.read_text().splitlines():
+        try:
+            rows.append(json.loads(line))
+        except json.JSONDecodeError:
+            break
+    return rows

@@ -1,0 +1,78 @@
+"""The live progress of a run: a bar on a terminal, a line now and then elsewhere."""
+
+import time
+from types import TracebackType
+from typing import Any, Self
+
+import numpy as np
+from rich.console import Console
+from rich.progress import BarColumn, Progress as RichProgress, TextColumn, TimeRemainingColumn
+
+SHORT = {"forward_kl": "nll", "validation_nll": "val"}
+
+
+class Progress:
+    """Step, steps per second, time left, loss terms and ESS of a run.
+
+    Args:
+        total: Steps of the whole run.
+        done: Steps already done when resuming.
+        show: False keeps silent.
+    """
+
+    def __init__(self, total: int, done: int = 0, *, show: bool = True) -> None:
+        self.total, self.done, self.show = total, done, show
+        self.values: dict[str, str] = {}
+        self.console = Console(stderr=True)
+        self.live = show and self.console.is_terminal
+        self.started = time.monotonic()
+        self.first = done
+        self.next_line = done
+        self.bar = RichProgress(
+            TextColumn("[bold]{task.completed}/{task.total}"),
+            BarColumn(bar_width=24),
+            TextColumn("{task.fields[rate]:>6.1f} steps/s"),
+            TimeRemainingColumn(compact=True, elapsed_when_finished=True),
+            TextColumn("{task.fields[values]}"),
+            console=self.console,
+            disable=not self.live,
+        )
+        self.task = self.bar.add_task("train", total=total, completed=done, rate=0.0, values="compiling")
+
+    def __enter__(self) -> Self:
+        self.bar.start()
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.bar.stop()
+
+    def report(self, row: dict[str, Any]) -> None:
+        """Remember the newest value of every metric, averaged over seeds."""
+        for name, value in row.items():
+            if name == "step" or value is None:
+                continue
+            numbers = [v for v in (value if isinstance(value, list) else [value]) if v is not None]
+            mean = float(np.mean(numbers)) if numbers else float("nan")
+            if name == "skipped":
+                if mean > 0:
+                    self.values[name] = f"{mean:.0f}"
+            elif name.startswith("ess@"):
+                self.values[name] = f"{100 * mean:.1f}%"
+            else:
+                self.values[SHORT.get(name, name)] = f"{mean:.4g}"
+
+    def advance(self, step: int) -> None:
+        """Show where the run is."""
+        rate = (step - self.first) / max(time.monotonic() - self.started, 1e-9)
+        text = "  ".join(f"{k} {v}" for k, v in self.values.items())
+        self.bar.update(self.task, completed=step, rate=rate, values=text)
+        if self.show and not self.live and (step >= self.next_line or step == self.total):
+            left = (self.total - step) / max(rate, 1e-9)
+            self.console.print(
+                f"step {step}/{self.total}  {rate:.1f} steps/s  {left:.0f} s left  {text}",
+                highlight=False,
+                soft_wrap=True,
+            )
+            self.next_line = step + max(self.total // 10, 1)

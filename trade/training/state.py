@@ -1,0 +1,134 @@
+"""The training state, and one guarded step of it."""
+
+from dataclasses import dataclass
+from typing import Any
+
+import equinox as eqx
+import jax
+import jax.numpy as jnp
+from flowjax.distributions import AbstractDistribution
+from jax import Array
+
+from trade.objectives.term import Clock, Objective, Problem, Report, is_frozen, split_trainable
+from trade.training.optimiser import Adam
+
+
+@dataclass(frozen=True)
+class Program:
+    """Everything static about a run: what is compiled, and nothing that changes."""
+
+    objective: Objective
+    optimiser: Adam
+    steps: int
+
+
+class Guard(eqx.Module):
+    """Count of non-finite steps, and what was seen at the last one."""
+
+    skipped: Array
+    consecutive: Array
+    losses: dict[str, Array]
+    suspects: dict[str, Array]
+
+
+class Learner(eqx.Module):
+    """What one seed carries from step to step."""
+
+    flow: AbstractDistribution
+    optimiser: Any
+    objective: Any
+    key: Array  # raw key data, so that it serialises like any other array
+    guard: Guard
+
+
+def begin(program: Program, flow: AbstractDistribution, problem: Problem, key: Array) -> Learner:
+    """The state before the first step."""
+    key_init, key_run = jax.random.split(key)
+    objective = program.objective.init(key_init, problem)
+    params, _ = split_trainable(flow)
+    optimiser = program.optimiser.transformation(program.steps).init(params)
+
+    def probe(flow: AbstractDistribution) -> Report:
+        clock = Clock(jnp.zeros((), int), program.steps)
+        return program.objective.value_and_grad(flow, objective, problem, clock, key_init)[0]
+
+    shapes = eqx.filter_eval_shape(probe, flow)
+    zeros = jax.tree.map(lambda s: jnp.zeros(s.shape, s.dtype), shapes)
+    guard = Guard(jnp.zeros((), int), jnp.zeros((), int), zeros.losses, zeros.suspects)
+    return Learner(flow, optimiser, objective, jax.random.key_data(key_run), guard)
+
+
+def advance(program: Program, learner: Learner, problem: Problem, step: Array) -> tuple[Learner, Report]:
+    """One step. A non-finite loss, gradient or state leaves everything as it was, and is counted."""
+    key = jax.random.fold_in(jax.random.wrap_key_data(learner.key), step)
+    clock = Clock(step, program.steps)
+    report, grads, objective = program.objective.value_and_grad(
+        learner.flow, learner.objective, problem, clock, key
+    )
+    params, static = split_trainable(learner.flow)
+    updates, optimiser = program.optimiser.transformation(program.steps).update(
+        grads, learner.optimiser, params
+    )
+    new_params = eqx.apply_updates(params, updates)
+    finite = all_finite((report.losses, grads, new_params, objective))
+
+    def keep(new: Any, old: Any) -> Any:  # noqa: ANN401
+        return jax.tree.map(lambda n, o: jnp.where(finite, n, o), new, old)
+
+    old_guard = learner.guard
+    guard = Guard(
+        old_guard.skipped + jnp.where(finite, 0, 1),
+        jnp.where(finite, 0, old_guard.consecutive + 1),
+        keep(old_guard.losses, report.losses),
+        keep(old_guard.suspects, report.suspects),
+    )
+    flow = eqx.combine(keep(new_params, params), static, is_leaf=is_frozen)
+    new = Learner(
+        flow, keep(optimiser, learner.optimiser), keep(objective, learner.objective), learner.key, guard
+    )
+    return new, report
+
+
+def all_finite(tree: Any) -> Array:  # noqa: ANN401
+    """True if every floating-point entry of a pytree is finite."""
+    leaves = [a for a in jax.tree.leaves(tree) if eqx.is_inexact_array(a)]
+    return jnp.stack([jnp.isfinite(a).all() for a in leaves]).all()
+
+
+class Means(eqx.Module):
+    """Sums of the losses of the finite steps of a chunk."""
+
+    sums: dict[str, Array]
+    count: Array
+
+
+@eqx.filter_jit(donate="none")
+def run_chunk(
+    program: Program, learners: Learner, problem: Problem, first: Array, stop: Array, *, many: bool
+) -> tuple[Learner, Means]:
+    """Steps ``first`` to ``stop`` in one compiled loop; with ``many``, of several seeds at once.
+
+    The bounds are traced, so that chunks of every length share one compilation, and they
+    are not mapped over seeds, so that what happens every n steps stays a branch.
+    """
+    arrays, static = eqx.partition(learners, eqx.is_array)
+
+    def one(arrays: Any, step: Array) -> tuple[Any, Report]:  # noqa: ANN401
+        learner, report = advance(program, eqx.combine(arrays, static), problem, step)
+        return eqx.filter(learner, eqx.is_array), report
+
+    step_all = jax.vmap(one, in_axes=(0, None)) if many else one
+    shape = jax.eval_shape(step_all, arrays, first)[1].losses
+    empty = Means(
+        jax.tree.map(lambda s: jnp.zeros(s.shape, s.dtype), shape), jnp.zeros(next(iter(shape.values())).shape)
+    )
+
+    def body(step: Array, carry: tuple[Any, Means]) -> tuple[Any, Means]:
+        arrays, means = carry
+        arrays, report = step_all(arrays, step)
+        finite = jnp.stack([jnp.isfinite(v) for v in report.losses.values()]).all(axis=0)
+        sums = {k: means.sums[k] + jnp.where(finite, v, 0.0) for k, v in report.losses.items()}
+        return arrays, Means(sums, means.count + finite)
+
+    arrays, means = jax.lax.fori_loop(first, stop, body, (arrays, empty))
+    return eqx.combine(arrays, static), means
