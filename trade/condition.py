@@ -3,6 +3,7 @@
 import math
 from collections.abc import Iterable
 from dataclasses import dataclass, replace
+from numbers import Real
 from typing import Literal
 
 import jax.numpy as jnp
@@ -44,7 +45,7 @@ class Condition:
             raise TradeError(f"Condition scale must be 'log' or 'linear', got {self.scale!r}.")
         for name in ("low", "high"):
             value = getattr(self, name)
-            if not np.isscalar(value) or not math.isfinite(float(value)):  # pyright: ignore
+            if not isinstance(value, Real) or not math.isfinite(value):
                 raise TradeError(f"Condition {name} must be a finite number, got {value!r}.")
             object.__setattr__(self, name, float(value))
         if not self.low < self.high:
@@ -52,9 +53,7 @@ class Condition:
         if self.scale == "log" and self.low <= 0:
             raise TradeError(f"Condition with scale='log' needs low > 0, got low={self.low:g}.")
         values = self.boundary if isinstance(self.boundary, Iterable) else (self.boundary,)
-        object.__setattr__(self, "boundary", tuple(sorted(float(c) for c in values)))
-        for c in self.boundary:
-            self.check(c, "boundary value")
+        object.__setattr__(self, "boundary", tuple(sorted(self.check(c, "boundary value") for c in values)))
 
     def check(self, c: float, name: str = "condition") -> float:
         """Return c as a float, or refuse it when it lies outside the range."""
@@ -63,10 +62,10 @@ class Condition:
         except (TypeError, ValueError):
             raise TradeError(f"The {name} must be a number, got {c!r}.") from None
         slack = 1e-6 * (self.high - self.low)
-        if not self.low - slack <= value <= self.high + slack:
+        below = min(slack, 1e-3 * self.low) if self.scale == "log" else slack  # log c must exist
+        if not self.low - below <= value <= self.high + slack:
             raise TradeError(
-                f"The {name} {value:g} lies outside the range of the condition,"
-                f" [{self.low:g}, {self.high:g}]."
+                f"The {name} {value:g} lies outside the range of the condition, [{self.low:g}, {self.high:g}]."
             )
         return value
 
@@ -120,6 +119,10 @@ class Condition:
     def grid_with_boundary(self, points: int) -> np.ndarray:
         """Sorted chart coordinates of ``points`` grid points, boundary values among them."""
         inner = np.linspace(-1.0, 1.0, max(points - len(self.boundary), 2))
-        walls = np.asarray(self.boundary_chart(), dtype=float)
-        inner = inner[np.min(np.abs(inner[:, None] - walls), axis=1) > 1e-6]
+        # In NumPy, since under a trace the chart would give a traced value.
+        low, high = self._ends
+        walls = np.asarray(self.boundary, dtype=float)
+        walls = (np.log(walls) if self.scale == "log" else walls) - 0.5 * (low + high)
+        walls = walls / self.slope
+        inner = inner[np.min(np.abs(inner[:, None] - walls), axis=1) > 1e-4]  # walls carry float32 rounding
         return np.sort(np.concatenate([inner, walls]))

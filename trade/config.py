@@ -9,7 +9,7 @@ import numpy as np
 from trade.errors import TradeError
 
 
-def to_json(value: Any) -> Any:  # noqa: ANN401
+def to_json(value: Any) -> Any:
     """Encode dataclasses, tuples, arrays and scalars; what has no plain form becomes its repr."""
     if dataclasses.is_dataclass(value) and not isinstance(value, type):
         fields = {f.name: to_json(getattr(value, f.name)) for f in dataclasses.fields(value) if f.init}
@@ -25,7 +25,7 @@ def to_json(value: Any) -> Any:  # noqa: ANN401
     return {"repr": repr(value)}
 
 
-def from_json(value: Any, classes: Mapping[str, type]) -> Any:  # noqa: ANN401
+def from_json(value: Any, classes: Mapping[str, type]) -> Any:
     """Decode what ``to_json`` wrote; only the given classes are ever constructed."""
     if isinstance(value, list):
         return tuple(from_json(v, classes) for v in value)

@@ -60,13 +60,13 @@ class Run:
         return self.target
 
     def weighted(self, key: Array, n: int, c: float, observation: ArrayLike | None = None) -> Weighted:
-        """n samples at c with importance weights to the target, and their ESS."""
+        """N samples at c with importance weights to the target, and their ESS."""
         return weighted_samples(self.model, self._target(), key, n, c, observation)
 
     def log_partition(
         self, *, method: str = "importance", samples: int = 10_000, points: int = 33, key: Array | None = None
     ) -> FreeEnergy:
-        """log Z(c) - log Z(c0) over the whole range, with errors.
+        """Log Z(c) - log Z(c0) over the whole range, with errors.
 
         Args:
             method: ``"importance"`` (each c on its own) or ``"integral"`` (of d log Z/du).
@@ -80,9 +80,7 @@ class Run:
         condition = self.model.condition
         reference = condition.boundary[-1] if condition.boundary else condition.high
         key = jax.random.key(0) if key is None else key
-        return methods[method](
-            self.model, self._target(), key, reference=reference, points=points, samples=samples
-        )
+        return methods[method](self.model, self._target(), key, reference=reference, points=points, samples=samples)
 
     def save(self, directory: str | Path) -> None:
         """Write the models, settings and metrics, as data only."""
@@ -183,7 +181,7 @@ def fit(
         key=jax.random.fold_in(keys[0], 2),
     )
 
-    def models(flows: Any) -> tuple[Model, ...]:  # noqa: ANN401
+    def models(flows: Any) -> tuple[Model, ...]:
         parts = [flows] if seeds is None else [_take(flows, i) for i in range(seeds)]
         return tuple(Model(f, problem.condition, target.observation_shape) for f in parts)
 
@@ -238,7 +236,7 @@ def check_data(target: AbstractTarget, data: Data, name: str) -> dict[float, tup
     return checked
 
 
-def _check_array(value: Any, shape: tuple[int, ...], name: str) -> Array:  # noqa: ANN401
+def _check_array(value: Any, shape: tuple[int, ...], name: str) -> Array:
     try:
         array = np.asarray(value, dtype=np.float64)
     except (TypeError, ValueError):
@@ -253,7 +251,7 @@ def _check_array(value: Any, shape: tuple[int, ...], name: str) -> Array:  # noq
     return jnp.asarray(array, dtype=float)
 
 
-def _make_flow(flow: Any, target: AbstractTarget, problem: Problem, key: Array) -> AbstractDistribution:  # noqa: ANN401
+def _make_flow(flow: Any, target: AbstractTarget, problem: Problem, key: Array) -> AbstractDistribution:
     if not isinstance(flow, AbstractDistribution) and callable(flow):
         flow = flow(jax.random.fold_in(key, 0))
     check_flow(flow, target.observation_shape)
@@ -266,14 +264,14 @@ def _make_flow(flow: Any, target: AbstractTarget, problem: Problem, key: Array) 
     return flow
 
 
-def stack(trees: list[Any]) -> Any:  # noqa: ANN401
+def stack(trees: list[Any]) -> Any:
     """Trees of equal structure as one, arrays stacked along a new first axis."""
     arrays = [eqx.filter(t, eqx.is_array) for t in trees]
     stacked = jax.tree.map(lambda *a: jnp.stack(a), *arrays)
     return eqx.combine(stacked, eqx.filter(trees[0], eqx.is_array, inverse=True))
 
 
-def _take(tree: Any, i: int) -> Any:  # noqa: ANN401
+def _take(tree: Any, i: int) -> Any:
     return jax.tree.map(lambda a: a[i] if eqx.is_array(a) else a, tree)
 
 
@@ -291,7 +289,7 @@ def make_evaluation(
     if problem.target.observation_shape is not None:
         points = ()
 
-    def evaluate(flows: Any, key: Array) -> dict[str, np.ndarray]:  # noqa: ANN401
+    def evaluate(flows: Any, key: Array) -> dict[str, np.ndarray]:
         values = {}
         for c in points:
             ess = _ess(flows, problem.target, condition.chart(c), key, samples, many=many)
@@ -304,18 +302,18 @@ def make_evaluation(
     return evaluate
 
 
-def _over_seeds(function: Callable[[Any], Array], flows: Any, *, many: bool) -> Array:  # noqa: ANN401
+def _over_seeds(function: Callable[[Any], Array], flows: Any, *, many: bool) -> Array:
     arrays, static = eqx.partition(flows, eqx.is_array)
 
-    def one(a: Any) -> Array:  # noqa: ANN401
+    def one(a: Any) -> Array:
         return function(eqx.combine(a, static))
 
     return jax.lax.map(one, arrays) if many else one(arrays)
 
 
 @eqx.filter_jit
-def _ess(flows: Any, target: AbstractTarget, u: Array, key: Array, n: int, *, many: bool) -> Array:  # noqa: ANN401
-    def one(flow: Any) -> Array:  # noqa: ANN401
+def _ess(flows: Any, target: AbstractTarget, u: Array, key: Array, n: int, *, many: bool) -> Array:
+    def one(flow: Any) -> Array:
         x, log_p = jax.vmap(lambda k: draw(flow, k, u))(jax.random.split(key, n))
         return kish_ess(jax.vmap(lambda v: target.log_density_at(v, u))(x) - log_p)
 
@@ -323,8 +321,8 @@ def _ess(flows: Any, target: AbstractTarget, u: Array, key: Array, n: int, *, ma
 
 
 @eqx.filter_jit
-def _nll(flows: Any, x: Array, u: Array, y: Array | None, *, many: bool) -> Array:  # noqa: ANN401
-    def one(flow: Any) -> Array:  # noqa: ANN401
+def _nll(flows: Any, x: Array, u: Array, y: Array | None, *, many: bool) -> Array:
+    def one(flow: Any) -> Array:
         axes = (0, None if y is None else 0)
         return -jnp.mean(jax.vmap(lambda v, w: log_prob(flow, v, u, w), in_axes=axes)(x, y))
 

@@ -26,7 +26,7 @@ def flow_condition(flow: AbstractDistribution, u: Array, y: Array | None = None)
 
 
 def log_prob(flow: AbstractDistribution, x: Array, u: Array, y: Array | None = None) -> Array:
-    """log p_θ(x|u) of one state, Eq. 1."""
+    """Log p_θ(x|u) of one state, Eq. 1."""
     flow = unwrap(flow)
     return flow._log_prob(x, flow_condition(flow, u, y))
 
@@ -75,13 +75,11 @@ class Model(eqx.Module):
             raise TradeError(f"n must be a positive integer, got {n!r}.")
         u = self.condition.chart(self.condition.check(c))
         y = self._observation(observation)
-        parts = [
-            _draw_batch(self.flow, keys, u, y) for keys in _split(jax.random.split(key, n))
-        ]
+        parts = [_draw_batch(self.flow, keys, u, y) for keys in _split(jax.random.split(key, n))]
         return jnp.concatenate([p[0] for p in parts]), jnp.concatenate([p[1] for p in parts])
 
     def log_prob(self, x: ArrayLike, c: float, observation: ArrayLike | None = None) -> Array:
-        """log p_θ(x|c) for a state or a batch of states."""
+        """Log p_θ(x|c) for a state or a batch of states."""
         return self._batched(_log_prob_batch, x, c, observation)
 
     def condition_score(self, x: ArrayLike, c: float, observation: ArrayLike | None = None) -> Array:

@@ -1,0 +1,1 @@
+"""The paper's experiments, composed of what the other rooms offer."""

@@ -17,7 +17,7 @@ from paramax import NonTrainable, non_trainable
 from trade.flows import spline
 from trade.flows.conditioner import MLP, Network, ResidualMLP
 
-MAX_LOG_SCALE = 3.0
+MAX_LOG_SCALE = 1.0
 
 
 class SplineCoupling(AbstractBijection):
@@ -63,10 +63,12 @@ class SplineCoupling(AbstractBijection):
         return self.shape[0] // 2
 
     def _parameters(self, passive: Array, condition: Array | None) -> tuple[Array, Array, Array]:
-        inputs = passive if condition is None else jnp.concatenate([passive, condition])
+        # The network sees bounded inputs and gives a bounded shift and scale: otherwise a state
+        # far outside could push the next layer's farther still, and training would run away.
+        inputs = _bounded(passive, self.interval)
+        inputs = inputs if condition is None else jnp.concatenate([inputs, condition])
         raw = self.network(inputs).reshape(self.shape[0] - self.passive, -1)
-        log_scale = MAX_LOG_SCALE * jnp.tanh(raw[:, -2] / MAX_LOG_SCALE)
-        return raw[:, :-2], log_scale, raw[:, -1]
+        return raw[:, :-2], _bounded(raw[:, -2], MAX_LOG_SCALE), _bounded(raw[:, -1], self.interval)
 
     def inverse_and_log_det(self, y: Array, condition: Array | None = None) -> tuple[Array, Array]:
         passive, active = y[: self.passive], y[self.passive :]
@@ -88,6 +90,11 @@ class SplineCoupling(AbstractBijection):
         # another product, where a gather would need a scatter.
         matrix: Array = self.permutation.T if back else self.permutation  # pyright: ignore
         return jnp.matmul(matrix, x, precision=jax.lax.Precision.HIGHEST)
+
+
+def _bounded(x: Array, limit: float) -> Array:
+    """X near zero, ±limit far away."""
+    return limit * jnp.tanh(x / limit)
 
 
 def _alternating_permutation(key: Array, dim: int, passive: int) -> Array:

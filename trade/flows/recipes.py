@@ -63,9 +63,7 @@ class SplineFlow:
         layer_cond: int | None = cond_dim * max(self.embedding, 1) if self.conditional else None
 
         def layer(k: Array) -> SplineCoupling:
-            return SplineCoupling(
-                k, dim, layer_cond, network=self.network, bins=self.bins, interval=self.interval
-            )
+            return SplineCoupling(k, dim, layer_cond, network=self.network, bins=self.bins, interval=self.interval)
 
         layers = eqx.filter_vmap(layer)(jax.random.split(key_layers, self.blocks))
         bijection: AbstractBijection = Stack(layers, self.unroll or _default_unroll(self.blocks))

@@ -14,7 +14,7 @@ import jax
 import jax.numpy as jnp
 from jax import Array
 
-MIN_BIN = 1e-3  # smallest width and height of a bin, as a fraction of the interval
+MIN_BIN = 1e-2  # smallest width and height of a bin, as a fraction of the interval
 MIN_SLOPE = 1e-3
 _SLOPE_SHIFT = math.log(math.expm1(1.0 - MIN_SLOPE))  # softplus(shift) + MIN_SLOPE = 1
 

@@ -99,9 +99,7 @@ class GradientNorm:
             def average(old: Array, norm: Array) -> Array:
                 return keep * old + (1.0 - keep) * total / jnp.maximum(norm, tiny)
 
-            return NormState(
-                average(state.boundary, boundary), average(state.gradient, gradient), jnp.ones((), bool)
-            )
+            return NormState(average(state.boundary, boundary), average(state.gradient, gradient), jnp.ones((), bool))
 
         return jax.lax.cond(clock.due(self.every), measure, lambda s: s, state)
 

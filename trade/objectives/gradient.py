@@ -12,7 +12,7 @@ from trade.model import condition_score
 from trade.objectives.conditions import ConditionSampler, Widening
 from trade.objectives.density import Density, TrueDensity
 from trade.objectives.expectation import BatchExpectation, Drawn, Expectation
-from trade.objectives.norm import Norm, Squared
+from trade.objectives.norm import Huber, Norm
 from trade.objectives.points import ModelPoints
 from trade.objectives.term import Clock, Outcome, Problem, State, Term, first_non_finite, freeze
 
@@ -33,7 +33,7 @@ class Gradient(Term):
         points: Where in x.
         expectation: How E[∂_u log q] is estimated.
         density: What q is: the target's own, or rebuilt from the flow.
-        norm: Squared or Huber.
+        norm: ``Squared()`` as in Eq. 19, or ``Huber(δ)``, which bounds the pull of a single bad point.
         conditions_per_step: How many conditions each step.
         points_per_condition: How many states at each of them.
     """
@@ -42,7 +42,7 @@ class Gradient(Term):
     points: ModelPoints = field(default_factory=ModelPoints)
     expectation: Expectation = field(default_factory=BatchExpectation)
     density: Density = field(default_factory=TrueDensity)
-    norm: Norm = field(default_factory=Squared)
+    norm: Norm = field(default_factory=Huber)
     conditions_per_step: int = 8
     points_per_condition: int = 64
     name = "gradient"
@@ -79,12 +79,8 @@ class Gradient(Term):
                 u, y, jax.random.split(keys[2], shape[0])
             )
         )
-        expectation_state = self.expectation.refresh(
-            expectation_state, frozen, self.density, problem, clock, keys[3]
-        )
-        mean = self.expectation.estimate(
-            expectation_state, frozen, self.density, problem, u, y, drawn, keys[4]
-        )
+        expectation_state = self.expectation.refresh(expectation_state, frozen, self.density, problem, clock, keys[3])
+        mean = self.expectation.estimate(expectation_state, frozen, self.density, problem, u, y, drawn, keys[4])
         perturb = jax.vmap(jax.vmap(lambda v, k: self.points.perturb(v, problem, k)))
         x = perturb(drawn.x, jax.random.split(keys[5], shape))
 

@@ -27,20 +27,25 @@ class Trade:
         propagation: What carries the boundary to other conditions.
         boundary: What is learned at the boundary values.
         balance: The weight λ.
-        start: First step of the propagation term.
+        start: When the propagation term begins: a fraction of the run (below 1) or a step. The
+            boundary must be learned before it can be carried on: from a bad one, training runs away.
     """
 
     propagation: Term = field(default_factory=Gradient)
     boundary: Term = field(default_factory=ForwardKL)
     balance: Balance = field(default_factory=Fixed)
-    start: int = 0
+    start: float = 0.2
 
     def __post_init__(self) -> None:
         for name in ("propagation", "boundary"):
             if not isinstance(getattr(self, name), Term):
                 raise TradeError(f"Trade {name} must be a loss term, got {getattr(self, name)!r}.")
-        if not isinstance(self.start, int) or self.start < 0:
-            raise TradeError(f"Trade start must be a step number, got {self.start!r}.")
+        if isinstance(self.start, bool) or not isinstance(self.start, int | float) or self.start < 0:
+            raise TradeError(f"Trade start must be a fraction of the run or a step number, got {self.start!r}.")
+
+    def first_step(self, total: int) -> int:
+        """The first step of the propagation term in a run of ``total`` steps."""
+        return int(self.start * total) if self.start < 1 else int(self.start)
 
     def init(self, key: Array, problem: Problem) -> State:
         """States of both terms and of the balance."""
@@ -51,10 +56,11 @@ class Trade:
         self, flow: AbstractDistribution, state: State, problem: Problem, clock: Clock, key: Array
     ) -> tuple[Report, Any, State]:
         """Both terms; before ``start`` the boundary alone, at its own price."""
-        if self.start == 0:
+        first = self.first_step(clock.total)
+        if first == 0:
             return self._both(flow, state, problem, clock, key)
         return jax.lax.cond(
-            clock.step < self.start,
+            clock.step < first,
             lambda: self._boundary_only(flow, state, problem, clock, key),
             lambda: self._both(flow, state, problem, clock, key),
         )
@@ -76,7 +82,7 @@ class Trade:
         self, flow: AbstractDistribution, state: State, problem: Problem, clock: Clock, key: Array
     ) -> tuple[Report, Any, State]:
         key_boundary, key_second = jax.random.split(key)
-        later = clock._replace(start=self.start)
+        later = clock._replace(start=self.first_step(clock.total))
 
         def boundary(f: AbstractDistribution) -> tuple[Array, Any]:
             return self.boundary.loss(f, state[0], problem, clock, key_boundary)

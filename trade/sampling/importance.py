@@ -34,13 +34,13 @@ class Weighted(NamedTuple):
         return jnp.tensordot(jax.nn.softmax(self.log_weight), jax.vmap(function)(self.x), axes=1)
 
     def resample(self, key: Array, n: int) -> Array:
-        """n unweighted samples, drawn with replacement by their weights."""
+        """N unweighted samples, drawn with replacement by their weights."""
         return self.x[jax.random.categorical(key, self.log_weight, shape=(n,))]
 
 
 @eqx.filter_jit
 def log_density_batch(target: AbstractTarget, x: Array, c: Array, y: Array | None = None) -> Array:
-    """log q(x|c) of a batch of states at one condition."""
+    """Log q(x|c) of a batch of states at one condition."""
     return jax.vmap(lambda v: target.log_density(v, c, y))(x)
 
 

@@ -1,0 +1,1 @@
+"""The training loop, its guard, checkpoints and metrics."""

@@ -31,12 +31,12 @@ def write_bytes(path: Path, content: bytes) -> None:
         os.close(directory)
 
 
-def write_json(path: Path, content: Any) -> None:  # noqa: ANN401
+def write_json(path: Path, content: Any) -> None:
     """Write JSON atomically."""
     write_bytes(path, (json.dumps(content, indent=2) + "\n").encode())
 
 
-def read_json(path: Path) -> Any:  # noqa: ANN401
+def read_json(path: Path) -> Any:
     """Read JSON, or say in one sentence why not."""
     try:
         return json.loads(path.read_text())
@@ -46,7 +46,7 @@ def read_json(path: Path) -> Any:  # noqa: ANN401
         raise TradeError(f"{path} is damaged or not readable: {error}.") from None
 
 
-def save_tree(path: Path, tree: Any) -> str:  # noqa: ANN401
+def save_tree(path: Path, tree: Any) -> str:
     """Write the arrays of a pytree; returns the SHA-256 of the file."""
     buffer = io.BytesIO()
     eqx.tree_serialise_leaves(buffer, eqx.filter(tree, eqx.is_array))
@@ -54,7 +54,7 @@ def save_tree(path: Path, tree: Any) -> str:  # noqa: ANN401
     return hashlib.sha256(buffer.getvalue()).hexdigest()
 
 
-def load_tree(path: Path, like: Any, checksum: str) -> Any:  # noqa: ANN401
+def load_tree(path: Path, like: Any, checksum: str) -> Any:
     """Read arrays into the structure of ``like``, after comparing the checksum."""
     try:
         content = path.read_bytes()
@@ -82,7 +82,7 @@ class Checkpoints:
         self.directory = directory
         self.manifest = directory / "checkpoint.json"
 
-    def save(self, step: int, tree: Any) -> None:  # noqa: ANN401
+    def save(self, step: int, tree: Any) -> None:
         """Write the state at ``step`` and drop older ones."""
         name = f"checkpoint-{step:09d}.eqx"
         checksum = save_tree(self.directory / name, tree)
@@ -91,7 +91,7 @@ class Checkpoints:
             if old.name != name:
                 old.unlink(missing_ok=True)
 
-    def load(self, like: Any) -> tuple[int, Any]:  # noqa: ANN401
+    def load(self, like: Any) -> tuple[int, Any]:
         """The newest state and its step."""
         manifest = read_json(self.manifest)
         try:

@@ -83,9 +83,7 @@ def train(
     step, trained = 0, start
     if resume and checkpoints is not None:
         step, trained = checkpoints.load(start)
-    log = MetricsLog(
-        None if directory is None else directory / "metrics.jsonl", resume_at=step if resume else None
-    )
+    log = MetricsLog(None if directory is None else directory / "metrics.jsonl", resume_at=step if resume else None)
     learners, best, best_score = trained.learners, trained.best, np.asarray(trained.best_score)
     sums: dict[str, np.ndarray] = {}
     counts = np.zeros(1)
@@ -128,10 +126,10 @@ def train(
     return Trained(learners, best, jnp.asarray(best_score)), log
 
 
-def _choose(better: np.ndarray, new: Any, old: Any, *, many: bool) -> Any:  # noqa: ANN401
+def _choose(better: np.ndarray, new: Any, old: Any, *, many: bool) -> Any:
     """Seed by seed, the new flow where it is better and the old one elsewhere."""
 
-    def pick(n: Any, o: Any) -> Any:  # noqa: ANN401
+    def pick(n: Any, o: Any) -> Any:
         if not eqx.is_array(n):
             return n
         mask = jnp.asarray(better).reshape(-1, *[1] * (n.ndim - 1)) if many else jnp.asarray(better[0])

@@ -6,7 +6,7 @@ from pathlib import Path
 from typing import Any
 
 
-def plain(value: Any) -> Any:  # noqa: ANN401
+def plain(value: Any) -> Any:
     """Strict JSON: a number that is not finite becomes null."""
     if isinstance(value, float) and not math.isfinite(value):
         return None

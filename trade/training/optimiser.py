@@ -1,6 +1,7 @@
 """Adam with a one-cycle schedule, clipping and weight decay, as plain data."""
 
 from dataclasses import dataclass
+from itertools import pairwise
 
 import optax
 
@@ -37,10 +38,8 @@ class Adam:
         """The learning rate over a run: one cosine cycle, or one per stage."""
         edges = [0, *[round(f * steps) for f in self.stages], steps]
         cycles = [
-            optax.cosine_onecycle_schedule(
-                max(end - begin, 1), self.learning_rate * self.stage_factor**i, self.warmup
-            )
-            for i, (begin, end) in enumerate(zip(edges[:-1], edges[1:], strict=True))
+            optax.cosine_onecycle_schedule(max(end - begin, 1), self.learning_rate * self.stage_factor**i, self.warmup)
+            for i, (begin, end) in enumerate(pairwise(edges))
         ]
         return optax.join_schedules(cycles, edges[1:-1])
 

@@ -6,7 +6,8 @@ from typing import Any, Self
 
 import numpy as np
 from rich.console import Console
-from rich.progress import BarColumn, Progress as RichProgress, TextColumn, TimeRemainingColumn
+from rich.progress import BarColumn, TextColumn, TimeRemainingColumn
+from rich.progress import Progress as RichProgress
 
 SHORT = {"forward_kl": "nll", "validation_nll": "val"}
 

@@ -62,17 +62,13 @@ def advance(program: Program, learner: Learner, problem: Problem, step: Array) -
     """One step. A non-finite loss, gradient or state leaves everything as it was, and is counted."""
     key = jax.random.fold_in(jax.random.wrap_key_data(learner.key), step)
     clock = Clock(step, program.steps)
-    report, grads, objective = program.objective.value_and_grad(
-        learner.flow, learner.objective, problem, clock, key
-    )
+    report, grads, objective = program.objective.value_and_grad(learner.flow, learner.objective, problem, clock, key)
     params, static = split_trainable(learner.flow)
-    updates, optimiser = program.optimiser.transformation(program.steps).update(
-        grads, learner.optimiser, params
-    )
+    updates, optimiser = program.optimiser.transformation(program.steps).update(grads, learner.optimiser, params)
     new_params = eqx.apply_updates(params, updates)
     finite = all_finite((report.losses, grads, new_params, objective))
 
-    def keep(new: Any, old: Any) -> Any:  # noqa: ANN401
+    def keep(new: Any, old: Any) -> Any:
         return jax.tree.map(lambda n, o: jnp.where(finite, n, o), new, old)
 
     old_guard = learner.guard
@@ -83,13 +79,11 @@ def advance(program: Program, learner: Learner, problem: Problem, step: Array) -
         keep(old_guard.suspects, report.suspects),
     )
     flow = eqx.combine(keep(new_params, params), static, is_leaf=is_frozen)
-    new = Learner(
-        flow, keep(optimiser, learner.optimiser), keep(objective, learner.objective), learner.key, guard
-    )
+    new = Learner(flow, keep(optimiser, learner.optimiser), keep(objective, learner.objective), learner.key, guard)
     return new, report
 
 
-def all_finite(tree: Any) -> Array:  # noqa: ANN401
+def all_finite(tree: Any) -> Array:
     """True if every floating-point entry of a pytree is finite."""
     leaves = [a for a in jax.tree.leaves(tree) if eqx.is_inexact_array(a)]
     return jnp.stack([jnp.isfinite(a).all() for a in leaves]).all()
@@ -113,7 +107,7 @@ def run_chunk(
     """
     arrays, static = eqx.partition(learners, eqx.is_array)
 
-    def one(arrays: Any, step: Array) -> tuple[Any, Report]:  # noqa: ANN401
+    def one(arrays: Any, step: Array) -> tuple[Any, Report]:
         learner, report = advance(program, eqx.combine(arrays, static), problem, step)
         return eqx.filter(learner, eqx.is_array), report
 

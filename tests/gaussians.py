@@ -1,0 +1,67 @@
+"""A conditional Gaussian whose every quantity has a formula, and the Gaussian family it can learn."""
+
+import equinox as eqx
+import jax
+import jax.numpy as jnp
+import numpy as np
+from flowjax.distributions import AbstractDistribution
+
+from trade import Condition, Target, boltzmann
+from trade.objectives.term import Clock, Problem
+
+
+class LinearGaussian(AbstractDistribution):
+    """p(x|u) = N(mean + slope u, exp(log_scale + rate u)²): the cheapest flow there is."""
+
+    mean: jax.Array
+    slope: jax.Array
+    log_scale: jax.Array
+    rate: jax.Array
+    shape: tuple[int, ...] = eqx.field(static=True)
+    cond_shape: tuple[int, ...] | None = eqx.field(static=True)
+
+    def __init__(self, mean=0.0, slope=0.0, log_scale=0.0, rate=0.0, d=1):
+        self.mean, self.slope, self.log_scale, self.rate = (
+            jnp.full(d, v, dtype=float) for v in (mean, slope, log_scale, rate)
+        )
+        self.shape, self.cond_shape = (d,), (1,)
+
+    def location(self, u):
+        return self.mean + self.slope * u
+
+    def deviation(self, u):
+        return jnp.exp(self.log_scale + self.rate * u)
+
+    def _log_prob(self, x, condition=None):
+        return jax.scipy.stats.norm.logpdf(x, self.location(condition[0]), self.deviation(condition[0])).sum()
+
+    def _sample(self, key, condition=None):
+        return self.location(condition[0]) + self.deviation(condition[0]) * jax.random.normal(key, self.shape)
+
+
+def log_normal(x, mean=0.0, variance=1.0):
+    """The log density of a one-dimensional normal, in NumPy."""
+    return -0.5 * (np.asarray(x) - mean) ** 2 / variance - 0.5 * np.log(2.0 * np.pi * variance)
+
+
+def minus_quadratic(x, c):
+    return -(x**2).sum() / (2.0 * c)
+
+
+def family(low=0.25, high=1.0, boundary=(1.0,), d=1, **options):
+    """log q(x|c) = -|x|²/(2c), so that p(x|c) = N(0, c)."""
+    options = {"rebuild": boltzmann, "log_partition": lambda c: 0.5 * d * np.log(2.0 * np.pi * c), **options}
+    return Target(minus_quadratic, (d,), Condition(low, high, boundary=boundary), **options)
+
+
+def data_at(c, n=512, d=1, seed=0):
+    """Samples of N(0, c)."""
+    return np.sqrt(c) * np.random.default_rng(seed).standard_normal((n, d))
+
+
+def problem_of(target, *data):
+    return Problem(target, target.condition, tuple(jnp.asarray(x, dtype=float) for x in data))
+
+
+def clock_at(step=0, total=100, start=0):
+    return Clock(jnp.asarray(step), total, start)

@@ -1,0 +1,440 @@
+import equinox as eqx
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+from flowjax.bijections import Chain
+from helpers import KEY, TINY, all_finite, noisy, precision, small_flow
+from paramax import NonTrainable, unwrap
+from scipy.stats import norm
+
+from trade import Condition, Model, Target, TradeError
+from trade.flows import (
+    MLP,
+    Normal,
+    PowerScaled,
+    ResidualMLP,
+    SplineCoupling,
+    SplineFlow,
+    Stack,
+    Standardise,
+    adapt_to_data,
+    spline_flow,
+)
+from trade.flows.conditioner import Embedding, Linear
+
+CONDITION = Condition(0.25, 4.0, boundary=(1.0,))
+INTERVAL, BINS, N = 4.0, 4, 64
+U = jnp.array([0.3])
+
+
+# Bijections: inverse, log-determinant, gradients
+
+
+def coupling(d, cond_dim=1, key=KEY):
+    return SplineCoupling(key, d, cond_dim, network=TINY, bins=BINS, interval=INTERVAL)
+
+
+def stack(d, blocks=3, unroll=1):
+    return Stack(eqx.filter_vmap(lambda k: coupling(d, key=k))(jax.random.split(KEY, blocks)), unroll)
+
+
+def standardise():
+    layer = Standardise((3,), reach=3.0)
+    return layer.adapted(jnp.array([5.0, 0.0, -2.0]) + jnp.array([0.1, 1.0, 30.0]) * jax.random.normal(KEY, (50, 3)))
+
+
+BIJECTIONS = {
+    "coupling 1": lambda: noisy(coupling(1)),
+    "coupling 2": lambda: noisy(coupling(2)),
+    "coupling 5": lambda: noisy(coupling(5)),
+    "coupling 2 without condition": lambda: noisy(coupling(2, None)),
+    "stack": lambda: noisy(stack(3)),
+    "standardise": standardise,
+}
+
+
+@pytest.fixture(scope="module", params=[np.float32, np.float64], ids=["float32", "float64"])
+def dtype(request):
+    with precision(request.param):
+        yield request.param
+
+
+@pytest.fixture(scope="module", params=BIJECTIONS)
+def bijection(request, dtype):
+    return BIJECTIONS[request.param]()
+
+
+@eqx.filter_jit
+def audit(bijection, x):
+    """Per state: image, way back, both log-determinants and those of the autodiff Jacobians, each way."""
+    there, back = bijection.inverse_and_log_det, bijection.transform_and_log_det
+
+    def one_way(first, second, v):
+        image, log_det = first(v, jnp.asarray(U, x.dtype))
+        again, log_det_back = second(image, jnp.asarray(U, x.dtype))
+        jacobian = jax.jacfwd(lambda a: first(a, jnp.asarray(U, x.dtype))[0])(v)
+        return image, again, log_det, log_det_back, jnp.linalg.slogdet(jacobian)[1]
+
+    return jax.vmap(lambda v: (one_way(there, back, v), one_way(back, there, v)))(x)
+
+
+def test_bijection_inverts_and_knows_its_determinant(bijection, dtype):
+    x = 2.5 * jax.random.normal(jax.random.key(3), (N, *bijection.shape))  # a tenth of it outside the interval
+    assert x.dtype == dtype
+    tight, loose = (1e-4, 1e-3) if dtype == np.float32 else (1e-9, 1e-8)
+    for image, again, log_det, log_det_back, jacobian in audit(bijection, x):
+        assert image.dtype == dtype
+        assert float(jnp.abs(jnp.sort(image) - jnp.sort(x)).max()) > 0.1  # more than a permutation
+        np.testing.assert_allclose(again, x, atol=tight)
+        np.testing.assert_allclose(log_det_back, -log_det, atol=loose)
+        np.testing.assert_allclose(log_det, jacobian, atol=loose)
+
+
+@eqx.filter_jit
+def gradients(bijection, x):
+    """Derivatives with respect to inputs and parameters of outputs and log-determinants, each way."""
+    parameters, static = eqx.partition(bijection, eqx.is_inexact_array)
+
+    def scalar(parameters, v, name):
+        image, log_det = getattr(eqx.combine(parameters, static), name)(v, jnp.asarray(U, v.dtype))
+        return jnp.sum(jnp.tanh(image)) + log_det
+
+    names = ("inverse_and_log_det", "transform_and_log_det")
+    return [jax.vmap(jax.grad(lambda p, v, n=n: scalar(p, v, n), (0, 1)), (None, 0))(parameters, x) for n in names]
+
+
+def test_bijection_has_finite_gradients_everywhere(bijection, dtype):
+    d = bijection.shape[0]
+    edges = [INTERVAL, -INTERVAL, np.nextafter(dtype(INTERVAL), dtype(0)), 1e4, -1e4, 0.0, 1e15]
+    mixed = np.random.default_rng(0).choice(edges, (N - len(edges), d))
+    x = jnp.asarray(np.concatenate([np.tile(np.array(edges)[:, None], d), mixed]), dtype)
+    assert all_finite(gradients(bijection, x))
+
+
+def test_fresh_layer_has_finite_gradients_on_its_knots():
+    layer = coupling(2)  # raw zeros: the knots are evenly spaced
+    knots = np.linspace(-INTERVAL, INTERVAL, BINS + 1)
+    x = np.stack(np.meshgrid(knots, knots), -1).reshape(-1, 2)
+    x = jnp.asarray(np.concatenate([x, np.zeros((N - len(x), 2))]), jnp.float32)
+    assert all_finite(gradients(layer, x))
+
+
+def test_permutations_and_standardisation_get_no_gradient():
+    flow = noisy(small_flow((3,), CONDITION))
+    grads = eqx.filter_grad(lambda f: unwrap(f)._log_prob(jnp.ones(3), U))(flow)
+    nodes = jax.tree.leaves(grads, is_leaf=lambda n: isinstance(n, NonTrainable))
+    frozen = [n for n in nodes if isinstance(n, NonTrainable)]
+    assert len(frozen) == 3  # the permutations, and location and scale
+    assert all(not np.any(leaf) for n in frozen for leaf in jax.tree.leaves(n))
+    assert all(np.any(n) for n in nodes if not isinstance(n, NonTrainable))
+
+
+# Stacks and permutations
+
+
+@pytest.mark.parametrize("d", [1, 2, 3, 5, 8])
+def test_every_passive_coordinate_was_active_in_the_layer_before(d):
+    matrices = np.asarray(unwrap(stack(d, blocks=6)).layers.permutation)
+    assert matrices.shape == (6, d, d)
+    for matrix in matrices:
+        assert sorted(matrix.argmax(axis=1)) == list(range(d))
+        assert np.all(np.sort(matrix, axis=1)[:, -1] == 1.0)
+        assert np.sum(matrix) == d
+        assert np.all(matrix.argmax(axis=1)[: d // 2] >= d // 2)  # data to latent: output i is input argmax[i]
+
+
+def test_two_layers_transform_every_coordinate():
+    layers, x = noisy(stack(5, blocks=2)), jnp.linspace(-1.0, 1.0, 5)
+    images = np.asarray(layers.inverse_and_log_det(x, U)[0])
+    assert np.abs(images[:, None] - np.asarray(x)).min() > 1e-4
+
+
+def test_stack_is_its_layers_one_after_the_other():
+    layers = noisy(stack(3))
+    x = jax.random.normal(KEY, (3,))
+    for name, order in (("inverse_and_log_det", (0, 1, 2)), ("transform_and_log_det", (2, 1, 0))):
+        value, log_det = x, 0.0
+        for i in order:
+            one = jax.tree.map(lambda leaf, i=i: leaf[i] if eqx.is_array(leaf) else leaf, layers.layers)
+            value, step = getattr(one, name)(value, U)
+            log_det += step
+        for unroll in (1, 3):
+            scanned = getattr(Stack(layers.layers, unroll), name)(x, U)
+            np.testing.assert_allclose(scanned[0], value, atol=1e-5)
+            np.testing.assert_allclose(scanned[1], log_det, atol=1e-5)
+
+
+def test_coupling_passes_the_first_half_and_depends_on_it_and_on_the_condition():
+    layer = noisy(coupling(5))
+    jacobian = np.asarray(jax.jacfwd(lambda v: layer.inverse_and_log_det(v, U)[0])(jnp.linspace(-1.0, 1.0, 5)))
+    jacobian = np.asarray(unwrap(layer).permutation).T @ jacobian  # undo the permutation of the outputs
+    np.testing.assert_array_equal(jacobian[:2], np.eye(5)[:2])
+    assert np.all(jacobian[2:, :2] != 0.0)
+    np.testing.assert_array_equal(jacobian[2:, 2:], np.diag(np.diag(jacobian[2:, 2:])))
+    by_condition = jax.jacfwd(lambda u: layer.inverse_and_log_det(jnp.ones(5), u)[0])(U)
+    assert np.sum(np.asarray(by_condition) != 0.0) == 3
+
+
+def test_tails_stay_bounded_in_slope_and_shift():
+    layer = noisy(coupling(2), scale=30.0)
+    x = jnp.array([[1e4, 1e4], [-1e4, 1e6]])
+    image = np.sort(np.abs(jax.vmap(lambda v: layer.inverse_and_log_det(v, U)[0])(x)))
+    np.testing.assert_array_equal(image[:, 0], 1e4 * np.ones(2) if image[0, 0] == 1e4 else image[:, 0])
+    assert np.all(image[:, 1] < np.e * np.array([1e4, 1e6]) + INTERVAL + 1)
+
+
+# A fresh flow
+
+
+@pytest.mark.parametrize("d", [1, 2, 5])
+def test_fresh_stack_is_the_identity_up_to_a_permutation(d):
+    layers = stack(d)
+    x = jnp.linspace(-6.0, 5.0, d)
+    for name in ("inverse_and_log_det", "transform_and_log_det"):
+        image, log_det = getattr(layers, name)(x, U)
+        np.testing.assert_allclose(np.sort(image), np.sort(x), atol=1e-5)
+        np.testing.assert_allclose(log_det, 0.0, atol=1e-5)
+
+
+def test_fresh_flow_is_its_latent():
+    flow = small_flow((2,), CONDITION, embedding=3, network=ResidualMLP(8), latent=PowerScaled(exponent=1.0))
+    x, c = jnp.array([0.4, -1.7]), 2.5
+    expected = norm.logpdf(np.asarray(x), scale=np.sqrt(c)).sum()
+    np.testing.assert_allclose(Model(flow, CONDITION).log_prob(x, c), expected, atol=1e-5)
+
+
+# Conditioners
+
+
+def test_mlp_is_a_multilayer_perceptron():
+    network = noisy(MLP(width=6, depth=2, activation="relu").build(KEY, 3, 5))
+    assert [layer.weight.shape for layer in network.layers] == [(3, 6), (6, 6), (6, 5)]
+    h = np.array([0.3, -1.0, 2.0])
+    weights = [(np.asarray(layer.weight), np.asarray(layer.bias)) for layer in network.layers]
+    for weight, bias in weights[:-1]:
+        h = np.maximum(h @ weight + bias, 0.0)
+    expected = h @ weights[-1][0] + weights[-1][1]
+    np.testing.assert_allclose(network(jnp.array([0.3, -1.0, 2.0])), expected, rtol=1e-5)
+
+
+def test_residual_mlp_adds_its_blocks():
+    network = noisy(ResidualMLP(width=6, blocks=2, activation="relu").build(KEY, 3, 5))
+    assert [layer.weight.shape for layer in network.layers] == [(3, 6), *[(6, 6)] * 4, (6, 5)]
+    first, a, b, c, d, last = [
+        lambda h, layer=layer: h @ np.asarray(layer.weight) + np.asarray(layer.bias) for layer in network.layers
+    ]
+
+    def relu(h):
+        return np.maximum(h, 0.0)
+
+    h = first(np.array([0.3, -1.0, 2.0]))
+    h = h + b(relu(a(relu(h))))
+    h = h + d(relu(c(relu(h))))
+    np.testing.assert_allclose(network(jnp.array([0.3, -1.0, 2.0])), last(relu(h)), rtol=1e-5)
+
+
+@pytest.mark.parametrize("spec", [MLP(8, 3), ResidualMLP(8, 2)])
+@pytest.mark.parametrize("inputs", [0, 3])
+def test_fresh_networks_give_zero_and_start_from_xavier_weights(spec, inputs):
+    network = spec.build(KEY, inputs, 4)
+    np.testing.assert_array_equal(network(jnp.ones(inputs)), np.zeros(4))
+    assert all(np.any(layer.weight) for layer in network.layers[1:-1])
+    assert all(not np.any(layer.bias) for layer in network.layers)
+
+
+def test_weights_have_xavier_variance():
+    weight = Linear(KEY, 100, 300).weight
+    np.testing.assert_allclose(np.std(weight), np.sqrt(2.0 / 400.0), rtol=0.02)
+
+
+def test_fresh_embedding_repeats_the_condition():
+    embedding = Embedding(KEY, 2, 3, width=8)
+    np.testing.assert_array_equal(embedding(jnp.array([0.5, -2.0])), [0.5, 0.5, 0.5, -2.0, -2.0, -2.0])
+    assert np.std(np.asarray(noisy(embedding)(jnp.array([0.5, -2.0])))[:3]) > 0.01
+
+
+# Latents
+
+
+@pytest.mark.parametrize("exponent", [-1.0, 1.0])
+@pytest.mark.parametrize("c", [0.3, 1.0, 3.5])
+def test_power_scaled_normal_has_the_variance_it_says(exponent, c):
+    latent = PowerScaled(exponent, reference=2.0).build((3,), 1, CONDITION)
+    u = CONDITION.chart(c)[None]
+    variance = (c / 2.0) ** exponent
+    x = jnp.array([0.4, -1.7, 0.1])
+    np.testing.assert_allclose(
+        latent._log_prob(x, u), norm.logpdf(np.asarray(x), scale=np.sqrt(variance)).sum(), rtol=1e-5
+    )
+    draws = np.asarray(jax.vmap(lambda k: latent._sample(k, u))(jax.random.split(KEY, 4000)))
+    assert abs(draws.var() / variance - 1.0) < 5 * np.sqrt(2.0 / draws.size)
+    assert abs(draws.mean()) < 5 * np.sqrt(variance / draws.size)
+
+
+# Standardise
+
+
+def test_standardise_centres_and_scales_data():
+    data = jnp.array([5.0, 0.0]) + jnp.array([0.1, 30.0]) * jax.random.uniform(KEY, (200, 2))
+    z = np.asarray(jax.vmap(Standardise((2,), reach=3.2).adapted(data).inverse)(data))
+    np.testing.assert_allclose(z.mean(axis=0), 0.0, atol=1e-4)
+    np.testing.assert_allclose(z.std(axis=0), 1.0, rtol=1e-4)
+
+
+def test_standardise_keeps_outliers_within_reach():
+    data = jax.random.normal(KEY, (200, 2)).at[7, 1].set(500.0)
+    z = np.asarray(jax.vmap(Standardise((2,), reach=3.2).adapted(data).inverse)(data))
+    np.testing.assert_allclose(z[7, 1], 3.2, rtol=1e-4)
+    assert np.abs(z).max() <= 3.2 * (1 + 1e-5)
+
+
+def test_standardise_leaves_a_constant_coordinate_unscaled():
+    layer = unwrap(Standardise((2,), reach=3.2).adapted(jnp.stack([jnp.full(8, 2.0), jnp.arange(8.0)], axis=1)))
+    assert float(layer.scale[0]) == 1.0
+    assert float(layer.location[0]) == 2.0
+
+
+def test_adapt_to_data_sets_only_the_standardisation():
+    flow = small_flow((2,), CONDITION)
+    data = 7.0 + 3.0 * jax.random.normal(KEY, (100, 2))
+    adapted = adapt_to_data(flow, data)
+    before, after = flow.bijection.bijections, adapted.bijection.bijections
+    assert eqx.tree_equal(before[0], after[0])
+    np.testing.assert_allclose(unwrap(after[1]).location, data.mean(axis=0), rtol=1e-6)
+    assert adapted.recipe == flow.recipe
+    assert eqx.tree_equal(adapt_to_data(before[0], data), before[0])
+
+
+# What a flow samples is what it scores
+
+SAMPLES = 40_000  # = 200², so that one compiled log_prob serves samples and grid
+FLOWS = {
+    "normal": ((2,), {"latent": Normal()}),
+    "power": ((2,), {"latent": PowerScaled(-1.0)}),
+    "temperature": ((2,), {"latent": PowerScaled(1.0)}),
+    "latent alone": ((2,), {"latent": PowerScaled(-1.0), "conditional": False}),
+    "one dimension": ((1,), {}),
+    "one dimension, latent alone": ((1,), {"latent": PowerScaled(1.0), "conditional": False}),
+    "embedding": ((2,), {"embedding": 3}),
+    "residual": ((2,), {"network": ResidualMLP(8)}),
+    "matrix": ((2, 2), {"latent": PowerScaled(1.0)}),
+}
+CONDITIONS = (0.3, 1.0, 3.5)
+
+
+@pytest.fixture(scope="module", params=FLOWS)
+def model(request):
+    shape, options = FLOWS[request.param]
+    flow = noisy(small_flow(shape, CONDITION, **options))
+    stretched = jnp.arange(1.0, 1 + np.prod(shape)).reshape(shape)  # location and scale that matter
+    flow = adapt_to_data(flow, stretched + 0.5 * stretched * jax.random.normal(KEY, (100, *shape)))
+    return Model(flow, CONDITION)
+
+
+def drawn(model, c):
+    x, log_p = model.sample_and_log_prob(jax.random.key(7), SAMPLES, c)
+    return np.asarray(x, np.float64), np.asarray(log_p, np.float64)
+
+
+@pytest.mark.parametrize("c", CONDITIONS)
+def test_samples_are_scored_as_drawn(model, c):
+    x, log_p = drawn(model, c)
+    assert x.shape == (SAMPLES, *model.shape)
+    np.testing.assert_allclose(model.log_prob(x, c), log_p, atol=2e-3)
+    other = 0.5 if c != 0.5 else 2.0
+    assert np.abs(np.asarray(model.log_prob(x, other)) - log_p).max() > 0.01  # and c matters
+
+
+def grid(x):
+    """A grid of as many points as samples over nine deviations, and its cell."""
+    d = x.shape[1]
+    points = round(SAMPLES ** (1 / d))
+    axes = [np.linspace(m - 9 * s, m + 9 * s, points) for m, s in zip(x.mean(axis=0), x.std(axis=0), strict=True)]
+    cell = np.prod([a[1] - a[0] for a in axes])
+    return np.stack(np.meshgrid(*axes, indexing="ij"), axis=-1).reshape(-1, d), cell
+
+
+def proposal(x):
+    """Points from a normal broader than the samples, with one over their density."""
+    flat = x.reshape(len(x), -1)
+    mean, root = flat.mean(axis=0), 1.4 * np.linalg.cholesky(np.cov(flat.T))
+    z = np.random.default_rng(0).standard_normal(flat.shape)
+    log_density = norm.logpdf(z).sum(axis=1) - np.linalg.slogdet(root)[1]
+    return (mean + z @ root.T).reshape(x.shape), np.exp(-log_density) / len(x)
+
+
+@pytest.mark.parametrize("c", CONDITIONS)
+def test_density_is_normalised_and_has_the_moments_of_the_samples(model, c):
+    x, _ = drawn(model, c)
+    by_grid = x.ndim == 2
+    points, cell = grid(x) if by_grid else proposal(x)
+    mass = np.exp(np.asarray(model.log_prob(points, c), np.float64)) * cell
+    noise = 0.0 if by_grid else np.sqrt(np.sum((mass - mass.mean()) ** 2))
+    assert abs(mass.sum() - 1.0) < 1e-3 + 5 * noise
+
+    flat, at = x.reshape(SAMPLES, -1), points.reshape(SAMPLES, -1)
+    weight = mass[:, None] / mass.sum()
+    mean = (weight * at).sum(axis=0)
+    for power in (1, 2):
+        samples, values = (flat - mean) ** power, (at - mean) ** power
+        expected = (weight * values).sum(axis=0)
+        variance = samples.var(axis=0) / SAMPLES
+        if not by_grid:
+            variance = variance + np.sum((weight * (values - expected)) ** 2, axis=0)
+        assert np.all(np.abs(samples.mean(axis=0) - expected) < 5 * np.sqrt(variance))
+
+
+# Recipes
+
+
+def test_recipe_builds_the_same_flow_from_the_same_key():
+    recipe = SplineFlow((2,), CONDITION, blocks=2, bins=4, network=TINY)
+    assert eqx.tree_equal(recipe.build(KEY), recipe.build(KEY))
+    assert recipe.build(KEY).recipe == recipe
+
+
+def test_spline_flow_reads_the_target():
+    target = Target(
+        lambda x, c, y: -jnp.sum(x**2) / c + y.sum(), (2, 3), CONDITION, observation_shape=(2, 2)
+    )
+    flow = spline_flow(KEY, target, blocks=1, bins=4, network=TINY)
+    assert (flow.shape, flow.cond_shape) == ((2, 3), (5,))
+    assert flow.recipe.condition == CONDITION
+    first = flow.bijection.bijections[0].bijection.layers.network.layers[0]
+    assert first.weight.shape == (1, 3 + 5, 8)
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        ({"blocks": 0}, "blocks must be an integer of at least 1"),
+        ({"blocks": 2.0}, "blocks must be an integer"),
+        ({"bins": 1}, "bins must be an integer of at least 2"),
+        ({"bins": 100}, "bins"),
+        ({"embedding": -1}, "embedding"),
+        ({"observation_size": -1}, "observation_size"),
+        ({"interval": 0.0}, "interval must be positive"),
+        ({"interval": float("nan")}, "interval must be positive"),
+    ],
+)
+def test_bad_recipe_is_refused(options, message):
+    with pytest.raises(TradeError, match=message):
+        SplineFlow((2,), CONDITION, **options)
+
+
+def test_bad_spline_flow_arguments_are_refused():
+    target = Target(lambda x, c: -jnp.sum(x**2) / c, (2,), CONDITION)
+    with pytest.raises(TradeError, match="no option 'layers'"):
+        spline_flow(KEY, target, layers=3)
+    with pytest.raises(TradeError, match="no option 'shape'"):
+        spline_flow(KEY, target, shape=(3,))
+    with pytest.raises(TradeError, match=r"needs a trade\.Target"):
+        spline_flow(KEY, lambda x, c: 0.0)
+
+
+def test_flow_is_a_chain_of_couplings_then_standardisation():
+    chain = small_flow((2,), CONDITION, interval=5.0).bijection
+    assert isinstance(chain, Chain)
+    assert [type(b) for b in chain.bijections] == [Stack, Standardise]
+    assert chain.bijections[1].reach == 0.8 * 5.0

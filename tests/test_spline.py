@@ -1,0 +1,166 @@
+from functools import partial
+
+import equinox as eqx
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+from flowjax.bijections import RationalQuadraticSpline
+from helpers import all_finite, precision
+
+from trade.flows import spline
+
+INTERVAL, BINS, N = 3.0, 5, 101  # every call has N points: one compilation each
+DTYPES = [np.float32, np.float64]
+forward = jax.jit(partial(spline.forward, interval=INTERVAL))
+inverse = jax.jit(partial(spline.inverse, interval=INTERVAL))
+
+
+def random_raw(scale=1.5):
+    """The same raw parameters for every point."""
+    raw = scale * np.random.default_rng(0).standard_normal(3 * BINS - 1)
+    return jnp.tile(jnp.asarray(raw, float), (N, 1))
+
+
+def spread():
+    """Points evenly over the interval and somewhat beyond."""
+    return jnp.linspace(-1.2 * INTERVAL, 1.2 * INTERVAL, N)
+
+
+def padded(points):
+    """N points, of which the given ones are the first."""
+    return jnp.zeros(N).at[: len(points)].set(jnp.asarray(points))
+
+
+def knots(raw):
+    """Positions (x, y) and slopes of all knots of one spline."""
+    widths, heights, slopes = spline._constrain(raw, INTERVAL)
+    x, y = (np.asarray(jnp.append(jnp.cumsum(v) - v - INTERVAL, INTERVAL)) for v in (widths, heights))
+    return x, y, np.asarray(slopes)
+
+
+@eqx.filter_jit
+def gradients(function, x, raw):
+    """Derivatives of the value and of the log slope with respect to x and raw."""
+    _, pull = jax.vjp(function, x, raw)
+    one, zero = jnp.ones_like(x), jnp.zeros_like(x)
+    dx, draw = jax.vmap(pull)((jnp.stack([one, zero]), jnp.stack([zero, one])))
+    return (dx[0], draw[0]), (dx[1], draw[1])
+
+
+@pytest.fixture(params=DTYPES, ids=["float32", "float64"])
+def dtype(request):
+    with precision(request.param):
+        yield request.param
+
+
+def test_raw_zeros_give_the_identity(dtype):
+    x = spread()
+    for function in (forward, inverse):
+        y, log_slope = function(x, jnp.zeros((N, 3 * BINS - 1)))
+        np.testing.assert_allclose(y, x, atol=1e-5 if dtype == np.float32 else 1e-13)
+        np.testing.assert_allclose(log_slope, 0.0, atol=1e-5 if dtype == np.float32 else 1e-13)
+
+
+def test_inverse_undoes_forward(dtype):
+    x = spread()
+    raw = random_raw()
+    assert x.dtype == dtype
+    tolerance = 1e-4 if dtype == np.float32 else 1e-9
+    y, up = forward(x, raw)
+    back, down = inverse(y, raw)
+    assert float(jnp.abs(y - x).max()) > 0.3  # it does something
+    np.testing.assert_allclose(back, x, atol=tolerance)
+    np.testing.assert_allclose(down, -up, atol=50 * tolerance)
+    np.testing.assert_allclose(forward(inverse(x, raw)[0], raw)[0], x, atol=tolerance)
+
+
+def test_log_slope_is_the_logarithm_of_the_derivative(dtype):
+    x = spread()
+    raw = random_raw()
+    for function in (forward, inverse):
+        slope = gradients(function, x, raw)[0][0]  # elementwise, so the gradient of the sum is the slope
+        tolerance = 1e-3 if dtype == np.float32 else 1e-10
+        np.testing.assert_allclose(function(x, raw)[1], np.log(slope), atol=tolerance)
+
+
+def test_spline_passes_through_its_knots_with_their_slopes():
+    with precision(np.float64):
+        raw = random_raw()
+        x, y, slopes = knots(raw[0])
+        value, log_slope = (v[: BINS + 1] for v in forward(padded(x), raw))
+        np.testing.assert_allclose(value, y, atol=1e-12)
+        np.testing.assert_allclose(np.exp(log_slope), slopes, rtol=1e-9)
+        back, log_slope = (v[: BINS + 1] for v in inverse(padded(y), raw))
+        np.testing.assert_allclose(back, x, atol=1e-12)
+        np.testing.assert_allclose(np.exp(-log_slope), slopes, rtol=1e-9)
+
+
+def test_spline_agrees_with_flowjax_between_the_knots():
+    with precision(np.float64):
+        raw = random_raw()
+        x, y, slopes = (jnp.asarray(v) for v in knots(raw[0]))
+        peer = RationalQuadraticSpline(knots=BINS, interval=INTERVAL)
+        peer = eqx.tree_at(lambda s: (s.x_pos, s.y_pos, s.derivatives), peer, (x, y, slopes))
+        points = spread()
+        expected, expected_log_slope = jax.vmap(peer.transform_and_log_det)(points)
+        value, log_slope = forward(points, raw)
+        np.testing.assert_allclose(value, expected, atol=1e-12)
+        np.testing.assert_allclose(log_slope, expected_log_slope, atol=1e-11)
+
+
+@pytest.mark.parametrize("scale", [1.5, 30.0])
+def test_bins_have_a_smallest_size_and_fill_the_interval(scale):
+    widths, heights, slopes = spline._constrain(random_raw(scale)[:1], INTERVAL)
+    for sizes in (widths, heights):
+        np.testing.assert_allclose(sizes.sum(), 2 * INTERVAL, rtol=1e-6)
+        assert float(sizes.min()) >= 2 * INTERVAL * spline.MIN_BIN * (1 - 1e-5)
+    assert float(slopes.min()) >= spline.MIN_SLOPE
+    assert slopes.shape == (1, BINS + 1)
+
+
+def test_spline_is_increasing():
+    assert bool(jnp.all(jnp.diff(forward(spread(), random_raw())[0]) > 0))
+
+
+def test_value_and_slope_are_continuous_across_the_edge():
+    with precision(np.float64):
+        for edge in (-INTERVAL, INTERVAL):
+            x = edge * (1.0 + 1e-8 * jnp.linspace(-1.0, 1.0, N))
+            for function in (forward, inverse):
+                y, log_slope = function(x, random_raw())
+                np.testing.assert_allclose(y, x, atol=1e-6)
+                np.testing.assert_allclose(log_slope, 0.0, atol=1e-6)
+
+
+@pytest.mark.parametrize("scale", [1.5, 100.0], ids=["mild", "extreme"])
+def test_gradients_are_finite_everywhere(dtype, scale):
+    raw = random_raw(scale)
+    x, y, _ = knots(raw[0])
+    inner = np.nextafter(dtype(INTERVAL), dtype(0))
+    special = [0.0, -INTERVAL, INTERVAL, -inner, inner, 1e4, -1e4, 1e30, -1e30]
+    points = padded(np.concatenate([special, x, y, np.nextafter(x, dtype(0)), np.nextafter(y, dtype(0))]))
+    assert points.dtype == dtype
+    for function in (forward, inverse):
+        assert all_finite(function(points, raw))
+        assert all_finite(gradients(function, points, raw))
+
+
+def test_far_outside_nothing_depends_on_the_parameters():
+    x = jnp.array([-1e4, 1e4, INTERVAL])[jnp.arange(N) % 3]
+    (dx, draw), (ddx, ddraw) = gradients(forward, x, random_raw())
+    np.testing.assert_array_equal(dx, 1.0)
+    for zero in (draw, ddx, ddraw):
+        np.testing.assert_array_equal(zero, 0.0)
+
+
+def test_parameter_gradients_agree_with_finite_differences():
+    with precision(np.float64):
+        rng = np.random.default_rng(1)
+        raw, direction = random_raw(), jnp.asarray(rng.standard_normal((N, 3 * BINS - 1)))
+        x, h = jnp.linspace(-0.99 * INTERVAL, 0.98 * INTERVAL, N), 1e-6
+        for function in (forward, inverse):
+            for output in (0, 1):
+                above, below = (function(x, raw + step * direction)[output] for step in (h, -h))
+                slope = jnp.sum(gradients(function, x, raw)[output][1] * direction, axis=1)
+                np.testing.assert_allclose(slope, (above - below) / (2 * h), atol=1e-5, rtol=1e-5)

@@ -1,0 +1,185 @@
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+from helpers import KEY, gaussian_family, precision
+
+from trade import Condition, Target, TradeError, boltzmann, power
+from trade.target import check_condition_dependence
+
+CONDITION = Condition(0.5, 2.0, scale="log", boundary=(1.0,))
+X = jnp.array([[0.3, -1.0], [1.2, 0.4], [-2.0, 0.1]])
+
+
+def quartic(x, c):
+    return -jnp.sum(x**4) / c
+
+
+def quartic_target(**options):
+    return Target(quartic, (2,), CONDITION, **options)
+
+
+def test_score_is_the_derivative_in_the_chart():
+    # log q = -E/c, c = exp(slope u): ∂_u log q = slope E/c
+    x, c = X[0], 0.8
+    expected = CONDITION.slope * float(jnp.sum(x**4)) / c
+    np.testing.assert_allclose(quartic_target().score(x, CONDITION.chart(c)), expected, rtol=1e-5)
+
+
+def test_score_on_a_linear_scale():
+    condition = Condition(0.5, 2.5, scale="linear")
+    target = Target(quartic, (2,), condition)
+    expected = 1.0 * float(jnp.sum(X[0] ** 4)) / 0.8**2
+    np.testing.assert_allclose(target.score(X[0], condition.chart(0.8)), expected, rtol=1e-5)
+
+
+def test_score_agrees_with_finite_differences():
+    with precision(np.float64):
+        target = Target(lambda x, c: jnp.sum(jnp.sin(c * x) - x**2 * jnp.sqrt(c)), (2,), CONDITION)
+        x, u, h = jnp.array([0.3, -1.0]), jnp.array(0.4), 1e-5
+        difference = (target.log_density_at(x, u + h) - target.log_density_at(x, u - h)) / (2 * h)
+        np.testing.assert_allclose(target.score(x, u), difference, rtol=1e-8)
+
+
+def test_given_derivative_replaces_the_automatic_one():
+    target = quartic_target(condition_derivative=lambda x, c: 7.0 * c)
+    u = CONDITION.chart(1.5)
+    np.testing.assert_allclose(target.score(X[0], u), 7.0 * 1.5 * CONDITION.slope * 1.5, rtol=1e-5)
+
+
+def test_observation_reaches_density_and_derivative():
+    target = Target(lambda x, c, y: -jnp.sum((x - y.sum()) ** 2) / c, (2,), CONDITION, observation_shape=(3,))
+    y = jnp.array([0.1, 0.2, 0.3])
+    distance = float(jnp.sum((X[0] - 0.6) ** 2))
+    assert target.observation_shape == (3,)
+    np.testing.assert_allclose(target.log_density(X[0], jnp.array(0.8), y), -distance / 0.8, rtol=1e-5)
+    np.testing.assert_allclose(target.condition_derivative(X[0], jnp.array(0.8), y), distance / 0.64, rtol=1e-5)
+
+
+def test_given_derivative_takes_the_observation():
+    target = Target(
+        lambda x, c, y: c * jnp.sum(x) * y[0],
+        (2,),
+        CONDITION,
+        observation_shape=(1,),
+        condition_derivative=lambda x, c, y: 3.0 * y[0],
+    )
+    np.testing.assert_allclose(target.condition_derivative(X[0], jnp.array(1.0), jnp.array([2.0])), 6.0)
+
+
+def test_boltzmann_rebuilds_a_temperature():
+    # p0 = exp(-E/T0 - log Z0): the rebuilt density differs from -E/T by a constant in x only.
+    target, c, c0 = quartic_target(rebuild=boltzmann), 0.7, 1.3
+    log_p0 = jax.vmap(lambda x: quartic(x, c0) - 4.2)(X)
+    rebuilt = jax.vmap(lambda lp, x: target.rebuild(lp, x, c, c0))(log_p0, X)
+    true = jax.vmap(lambda x: target.log_density(x, c))(X)
+    np.testing.assert_allclose(rebuilt - true, np.full(3, -4.2 * 1.3 / 0.7), rtol=1e-4)
+
+
+def test_power_rebuilds_a_power():
+    target, c, c0 = Target(lambda x, c: c * quartic(x, 1.0), (2,), CONDITION, rebuild=power), 0.7, 1.3
+    log_p0 = jax.vmap(lambda x: target.log_density(x, c0) - 4.2)(X)
+    rebuilt = jax.vmap(lambda lp, x: target.rebuild(lp, x, c, c0))(log_p0, X)
+    true = jax.vmap(lambda x: target.log_density(x, c))(X)
+    np.testing.assert_allclose(rebuilt - true, np.full(3, -4.2 * 0.7 / 1.3), rtol=1e-4)
+
+
+def test_what_was_not_given_is_refused():
+    target = quartic_target()
+    with pytest.raises(TradeError, match="energy-free rule"):
+        target.rebuild(jnp.array(0.0), X[0], jnp.array(1.0), jnp.array(1.0))
+    with pytest.raises(TradeError, match="no exact sampler"):
+        target.sample(KEY, 3, 1.0)
+    with pytest.raises(TradeError, match="log partition"):
+        target.log_partition(1.0)
+
+
+def test_sampler_and_log_partition_refuse_conditions_outside():
+    target = gaussian_family()
+    assert target.sample(KEY, 3, 1.0).shape == (3, 1)
+    np.testing.assert_allclose(target.log_partition(2.0), 0.5 * np.log(4 * np.pi))
+    with pytest.raises(TradeError, match="outside the range"):
+        target.sample(KEY, 3, 3.0)
+    with pytest.raises(TradeError, match="outside the range"):
+        target.log_partition(3.0)
+
+
+def test_symmetry_is_the_identity_unless_given():
+    assert not quartic_target().has_symmetry
+    np.testing.assert_array_equal(quartic_target().symmetry(KEY, X[0]), X[0])
+    flipped = quartic_target(symmetry=lambda key, x: -x)
+    assert flipped.has_symmetry
+    np.testing.assert_array_equal(flipped.symmetry(KEY, X[0]), -X[0])
+
+
+@pytest.mark.parametrize(
+    ("function", "message"),
+    [
+        (lambda x, c: -(x**2) / c, r"scalar for one state of shape \(2,\), got \(2,\)"),
+        (lambda x, c: -jnp.sum(x**2, keepdims=True) / c, r"scalar .* got \(1,\)"),
+        (lambda x, c: (jnp.sum(x), c), "scalar .* got tuple"),
+        (lambda x, c: jnp.sum(x).astype(int), "real float that can be differentiated, got int32"),
+        (lambda x, c: jnp.sum(x) + 1j, "real float that can be differentiated, got complex64"),
+        (lambda x, c: 1 / 0, "could not be evaluated .* division by zero"),
+        (lambda x: -jnp.sum(x), "could not be evaluated"),
+        (lambda x, c: jnp.sum(x[3:4] @ jnp.ones(7)), "could not be evaluated"),
+        ("energy", "log_density must be a function"),
+    ],
+    ids=["vector", "kept axis", "tuple", "integer", "complex", "raises", "one argument", "bad shapes", "no function"],
+)
+def test_bad_log_density_is_refused(function, message):
+    with pytest.raises(TradeError, match=message):
+        Target(function, (2,), CONDITION)
+
+
+@pytest.mark.parametrize("shape", [(0,), (2, -1), [2], "ab", 1.5])
+def test_bad_shape_is_refused(shape):
+    with pytest.raises(TradeError, match="shape must be a tuple of positive integers"):
+        Target(quartic, shape, CONDITION)
+
+
+def test_bad_condition_and_observation_shape_are_refused():
+    with pytest.raises(TradeError, match=r"condition must be a trade\.Condition"):
+        Target(quartic, (2,), (0.5, 2.0))
+    with pytest.raises(TradeError, match="observation_shape must be"):
+        quartic_target(observation_shape=(0,))
+
+
+def test_shape_may_be_an_integer():
+    assert Target(quartic, 3, CONDITION).shape == (3,)
+
+
+def test_dependence_that_changes_with_x_is_accepted():
+    check_condition_dependence(quartic_target(), X)
+    observed = Target(lambda x, c, y: c * y[0], (2,), CONDITION, observation_shape=(1,))
+    check_condition_dependence(observed, X, jnp.array([[1.0], [2.0], [3.0]]))
+
+
+@pytest.mark.parametrize(
+    "function",
+    [lambda x, c: -jnp.sum(x**2), lambda x, c: -jnp.sum(x**2) + 3.0 * c, lambda x, c: 1.0],
+    ids=["none", "constant", "python number"],
+)
+def test_dependence_that_is_constant_is_refused(function):
+    with pytest.raises(TradeError, match="dependence of log_density on c is constant"):
+        check_condition_dependence(Target(function, (2,), CONDITION), X)
+
+
+def test_derivative_that_is_never_finite_is_refused():
+    target = Target(lambda x, c: jnp.sum(x**2) * jnp.sqrt(c - c), (2,), CONDITION)
+    with pytest.raises(TradeError, match="not finite at any data point"):
+        check_condition_dependence(target, X)
+
+
+def test_derivative_that_is_sometimes_not_finite_is_refused():
+    target = Target(lambda x, c: -jnp.log(x[0]) * c, (2,), CONDITION)  # NaN where x0 < 0: one state of three
+    with pytest.raises(TradeError, match="not finite at 5 of 15 checked data points"):
+        check_condition_dependence(target, X)
+
+
+def test_derivative_that_raises_is_refused():
+    def fails(x, c):
+        raise RuntimeError("no derivative today")
+
+    with pytest.raises(TradeError, match="no derivative today"):
+        check_condition_dependence(quartic_target(condition_derivative=fails), X)

@@ -1,0 +1,5 @@
+"""``python -m trade``."""
+
+from trade.cli import main
+
+main()

@@ -1,0 +1,63 @@
+"""The form in which every experiment records what it measured, and on what."""
+
+import platform
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import jax
+import numpy as np
+
+
+def row(method: str, metric: str, condition: float, values: list[float], paper: float | None = None) -> dict[str, Any]:
+    """One number of a table: mean and spread over seeds, beside the paper's."""
+    return {
+        "method": method,
+        "metric": metric,
+        "condition": float(condition),
+        "mean": float(np.mean(values)),
+        "std": float(np.std(values, ddof=1)) if len(values) > 1 else 0.0,
+        "seeds": len(values),
+        "paper": paper,
+    }
+
+
+def record(experiment: str, rows: list[dict[str, Any]], wall_seconds: float) -> dict[str, Any]:
+    """The content of ``results.json``."""
+    return {
+        "experiment": experiment,
+        "command": " ".join([Path(sys.argv[0]).name, *sys.argv[1:]]),
+        "hardware": hardware(),
+        "jax": jax.__version__,
+        "commit": commit(),
+        "wall_seconds": round(wall_seconds, 1),
+        "rows": rows,
+    }
+
+
+def hardware() -> str:
+    """The accelerator, or the processor."""
+    device = jax.devices()[0]
+    if device.platform != "cpu":
+        return device.device_kind
+    name = platform.processor() or platform.machine()
+    try:
+        lines = Path("/proc/cpuinfo").read_text().splitlines()
+        name = next(line.split(":")[1].strip() for line in lines if line.startswith("model name"))
+        return f"{name}, {sum(line.startswith('processor') for line in lines)} cores"
+    except (OSError, StopIteration, IndexError):
+        return name
+
+
+def commit() -> str:
+    """The commit of the code that ran, marked when the tree had changes; "unknown" outside Git."""
+    here = Path(__file__).parent
+
+    def git(*arguments: str) -> str:
+        return subprocess.run(["git", *arguments], cwd=here, capture_output=True, text=True, check=True).stdout.strip()
+
+    try:
+        return git("rev-parse", "HEAD") + ("-dirty" if git("status", "--porcelain", "--", "trade") else "")
+    except (OSError, subprocess.CalledProcessError):
+        return "unknown"

@@ -1,0 +1,174 @@
+"""The figures: each function takes what was measured and returns a Matplotlib figure."""
+
+from typing import Any
+
+import matplotlib as mpl
+import matplotlib.ticker
+import numpy as np
+from matplotlib.figure import Figure
+from scipy.interpolate import CubicSpline
+
+from trade.evaluation.free_energy import FreeEnergy
+
+BLUE, ORANGE, GREEN, RED, GREY = "#0072B2", "#D55E00", "#009E73", "#CC3311", "#666666"
+STYLE = {
+    "font.size": 11,
+    "axes.spines.top": False,
+    "axes.spines.right": False,
+    "axes.grid": True,
+    "grid.color": "#e5e5e5",
+    "axes.axisbelow": True,
+    "legend.frameon": False,
+    "savefig.dpi": 150,
+}
+NAMES = {
+    "forward_kl": "boundary: negative log-likelihood",
+    "reverse_kl": "reverse KL",
+    "reweighted": "reweighted forward KL",
+    "gradient": "gradient residual",
+}
+
+
+def _figure(width: float, height: float, **layout: Any) -> tuple[Figure, Any]:
+    with mpl.rc_context(STYLE):
+        figure = Figure(figsize=(width, height), layout="constrained")
+        return figure, figure.subplots(**layout)
+
+
+def densities(
+    rows: dict[str, list[np.ndarray]], conditions: list[float], extent: float, kl: dict[str, list[float]]
+) -> Figure:
+    """Densities on a square, one row a model and one column a condition.
+
+    Args:
+        rows: Label to one density grid ``[x, y]`` per condition; the first row is the target.
+        conditions: The conditions.
+        extent: Half the side of the square.
+        kl: For labels that have one, the exact KL at each condition, printed in the panel.
+    """
+    figure, axes = _figure(2.6 * len(conditions), 2.6 * len(rows) + 0.3, nrows=len(rows), ncols=len(conditions))
+    axes = np.atleast_2d(axes)
+    first = next(iter(rows.values()))
+    for i, (label, grids) in enumerate(rows.items()):
+        for j, (c, grid) in enumerate(zip(conditions, grids, strict=True)):
+            axis = axes[i, j]
+            # The square root shows the broad and the narrow modes of one panel together.
+            axis.imshow(
+                np.sqrt(grid.T),
+                origin="lower",
+                extent=(-extent, extent, -extent, extent),
+                cmap="magma",
+                vmin=0.0,
+                vmax=float(np.sqrt(first[j].max())),
+                interpolation="bilinear",
+            )
+            axis.set(xticks=[], yticks=[])
+            axis.grid(visible=False)
+            for side in axis.spines.values():
+                side.set_visible(False)
+            if i == 0:
+                axis.set_title(f"c = {c:g}" + ("  (data)" if c == 1.0 else ""))
+            if j == 0:
+                axis.set_ylabel(label)
+            if label in kl:
+                axis.text(0.97, 0.04, f"KL {kl[label][j]:.3f}", color="white", ha="right", transform=axis.transAxes)
+    return figure
+
+
+def against_condition(
+    series: dict[str, dict[str, list[float]]], conditions: list[float], boundary: tuple[float, ...], *, log: bool = True
+) -> Figure:
+    """ESS, and KL where it is known, against the condition.
+
+    Args:
+        series: Label to {"kl": [...], "ess": [...]} at the conditions.
+        conditions: The conditions.
+        boundary: Where data is, marked by a line.
+        log: Whether the condition axis is logarithmic.
+    """
+    panels = [m for m in ("kl", "ess") if any(m in s for s in series.values())]
+    figure, axes = _figure(5.2 * len(panels), 3.8, ncols=len(panels), squeeze=False)
+    titles = {"kl": "exact KL(target ‖ model)", "ess": "effective sample size"}
+    for axis, metric in zip(axes[0], panels, strict=True):
+        for (label, values), colour in zip(series.items(), (BLUE, ORANGE, GREEN, RED), strict=False):
+            if metric in values:
+                axis.plot(conditions, values[metric], "o-", color=colour, label=label, ms=4)
+        for c in boundary:
+            axis.axvline(c, color=GREY, ls=":", lw=1.2)
+            axis.annotate("data", (c, 1.0), xycoords=("data", "axes fraction"), ha="center", va="bottom", color=GREY)
+        if log:
+            axis.set_xscale("log")
+        if metric == "kl":
+            axis.set_yscale("log")
+        else:
+            axis.set_ylim(0.0, 1.03)
+            axis.yaxis.set_major_formatter(mpl.ticker.PercentFormatter(1.0))
+        axis.xaxis.set_major_formatter(mpl.ticker.StrMethodFormatter("{x:g}"))
+        axis.set(xlabel="condition c", ylabel=titles[metric])
+        if len(series) > 1:
+            axis.legend()
+    return figure
+
+
+def training(metrics: list[dict[str, Any]]) -> Figure:
+    """Loss terms and ESS over the training steps; thin lines are single seeds."""
+    losses = [k for k in NAMES if any(k in row for row in metrics)]
+    shown = sorted({k for row in metrics for k in row if k.startswith("ess@")}, key=lambda k: float(k[4:]))
+    panels = len(losses) + bool(shown)
+    figure, axes = _figure(4.2 * max(panels, 1), 3.5, ncols=max(panels, 1), squeeze=False)
+    for axis, name in zip(axes[0], losses, strict=False):
+        steps, values = _series(metrics, name)
+        active = values[:, 0] != 0.0 if name == "gradient" else np.ones(len(values), bool)
+        axis.plot(steps[active], values[active], color=BLUE, lw=0.8 if values.shape[1] > 1 else 1.4)
+        if name == "gradient" and np.all(values[active] > 0):
+            axis.set_yscale("log")
+        axis.set(title=NAMES[name], xlabel="step")
+    if shown:
+        axis = axes[0, -1]
+        for name, colour in zip(shown, (BLUE, ORANGE, GREEN, RED, GREY), strict=False):
+            steps, values = _series(metrics, name)
+            axis.plot(steps, np.nanmean(values, axis=1), "o-", ms=3, color=colour, label=f"c = {name[4:]}")
+        axis.set(title="effective sample size", xlabel="step", ylim=(0.0, 1.03))
+        axis.yaxis.set_major_formatter(mpl.ticker.PercentFormatter(1.0))
+        axis.legend()
+    return figure
+
+
+def free_energy(
+    curves: dict[str, FreeEnergy], exact: tuple[np.ndarray, np.ndarray] | None, *, log: bool = True
+) -> Figure:
+    """Log Z(c) - log Z(c0) by each method, beside the exact curve where there is one."""
+    figure, axes = _figure(
+        6.4,
+        5.0 if exact else 3.8,
+        nrows=2 if exact else 1,
+        squeeze=False,
+        sharex=True,
+        **({"height_ratios": (3, 1.4)} if exact else {}),
+    )
+    top = axes[0, 0]
+    if exact:
+        top.plot(*exact, color="black", lw=1.2, label="exact")
+    for (label, curve), colour, marker in zip(curves.items(), (BLUE, ORANGE), "os", strict=False):
+        top.errorbar(curve.c, curve.log_z, 2 * curve.error, fmt=marker, ms=3.5, color=colour, label=label, lw=1)
+        if exact:
+            chart = np.log if log else np.asarray
+            difference = curve.log_z - CubicSpline(chart(exact[0]), exact[1])(chart(curve.c))
+            axes[1, 0].errorbar(curve.c, difference, 2 * curve.error, fmt=marker, ms=3.5, color=colour, lw=1)
+    reference = next(iter(curves.values())).reference
+    top.set(ylabel=f"log Z(c) - log Z({reference:g})")
+    top.legend()
+    if exact:
+        axes[1, 0].axhline(0.0, color="black", lw=1.0)
+        axes[1, 0].set(ylabel="minus exact (±2σ)")
+    if log:
+        axes[-1, 0].set_xscale("log")
+    axes[-1, 0].xaxis.set_major_formatter(mpl.ticker.StrMethodFormatter("{x:g}"))
+    axes[-1, 0].set_xlabel("condition c")
+    return figure
+
+
+def _series(metrics: list[dict[str, Any]], name: str) -> tuple[np.ndarray, np.ndarray]:
+    rows = [r for r in metrics if r.get(name) is not None]
+    values = np.array([[np.nan if v is None else v for v in r[name]] for r in rows], dtype=float)
+    return np.array([r["step"] for r in rows]), values
