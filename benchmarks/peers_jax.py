@@ -12,7 +12,7 @@ from flowjax.flows import coupling_flow
 from jax import Array
 
 import trade
-from benchmarks.common import CLIP, LEARNING_RATE, Contender, Size
+from benchmarks.task import CLIP, LEARNING_RATE, Contender, Size
 from trade.fit import make_problem
 from trade.flows.standardise import adapt_to_data
 from trade.objectives.term import Problem, split_trainable
@@ -77,7 +77,7 @@ def _training(
         conditions_per_step=size.conditions,
         points_per_condition=size.points,
     )
-    objective = trade.Trade(gradient, trade.ForwardKL(batch=size.batch))
+    objective = trade.Trade(gradient, trade.ForwardKL(batch=size.batch), start=0)
     program = Program(objective, trade.Adam(LEARNING_RATE, clip=CLIP), TOTAL)
     learner, done = begin(program, flow, problem, jax.random.key(1)), 0
 

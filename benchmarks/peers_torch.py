@@ -17,7 +17,7 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
-from benchmarks.common import CLIP, LEARNING_RATE, Contender, Size, UnavailableError
+from benchmarks.task import CLIP, LEARNING_RATE, Contender, Size, UnavailableError
 
 _CORES = torch.get_num_threads()  # read before anything changes it
 

@@ -6,10 +6,8 @@ Compilation and warm-up are not timed.
 
 import json
 import os
-import platform
 import shlex
 import statistics
-import subprocess
 import sys
 import time
 from collections.abc import Callable
@@ -25,7 +23,8 @@ import tyro
 from rich.console import Console
 from rich.table import Table
 
-from benchmarks.common import SIZES, Contender, Size, UnavailableError
+from benchmarks.task import SIZES, Contender, Size, UnavailableError
+from trade.experiments.results import commit, hardware
 
 MODULES = {
     "trade": "benchmarks.peers_jax",
@@ -62,7 +61,7 @@ class Options:
 
 def main(options: Options) -> None:
     """Measure, print and save."""
-    about = describe(options.out)
+    about = describe()
     console.print(f"{about['hardware']}, commit {about['commit']}")
     sizes = {name: measure_size(name, options) for name in options.sizes}
     for name, results in sizes.items():
@@ -164,20 +163,10 @@ def make_table(name: str, results: dict[str, Any]) -> Table:
     return table
 
 
-def describe(out: Path) -> dict[str, Any]:
+def describe() -> dict[str, Any]:
     """Where and how this was measured."""
     command = shlex.join(["python", "-m", "benchmarks.speed", *sys.argv[1:]])
-    return {"hardware": _hardware(), "commit": _commit(out), "command": command}
-
-
-def _hardware() -> str:
-    if jax.default_backend() != "cpu":
-        return jax.devices()[0].device_kind
-    info = Path("/proc/cpuinfo")
-    lines = info.read_text().splitlines() if info.exists() else []
-    models = [line.split(":", 1)[1].strip() for line in lines if line.startswith("model name")]
-    cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count()
-    return f"{models[0] if models else platform.processor() or platform.machine()}, {cores} cores"
+    return {"hardware": hardware(), "commit": commit(), "command": command}
 
 
 def _foreign_seconds() -> float:
@@ -196,23 +185,6 @@ def _version(package: str) -> str | None:
     except PackageNotFoundError:  # a module on the path without metadata still has its own attribute
         module = sys.modules.get(package)
         return getattr(module, "__version__", None)
-
-
-def _commit(out: Path) -> str:
-    """The commit, marked when anything but the results differs from it."""
-    try:
-        top, commit = Path(_git("rev-parse", "--show-toplevel")), _git("rev-parse", "HEAD")
-        changes = _git("status", "--porcelain", "--untracked-files=all").splitlines()
-    except (OSError, subprocess.CalledProcessError):
-        return "unknown"
-    # Two letters and a space precede each path.
-    others = [line for line in changes if top / line[3:] != out.resolve()]
-    return commit + ("-dirty" if others else "")
-
-
-def _git(*arguments: str) -> str:
-    done = subprocess.run(["git", *arguments], check=True, capture_output=True, text=True)
-    return done.stdout.rstrip()
 
 
 def save(out: Path, kind: str, results: dict[str, Any]) -> None:

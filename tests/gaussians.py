@@ -1,5 +1,7 @@
 """A conditional Gaussian whose every quantity has a formula, and the Gaussian family it can learn."""
 
+from dataclasses import dataclass
+
 import equinox as eqx
 import jax
 import jax.numpy as jnp
@@ -65,3 +67,24 @@ def problem_of(target, *data):
 
 def clock_at(step=0, total=100, start=0):
     return Clock(jnp.asarray(step), total, start)
+
+
+@dataclass(frozen=True)
+class At:
+    """A condition sampler that always gives the same chart coordinates."""
+
+    u: tuple[float, ...]
+
+    def init(self, problem):
+        return ()
+
+    def sample(self, state, key, n, problem, clock):
+        return jnp.resize(jnp.asarray(self.u), n)
+
+    def update(self, state, u, losses, problem):
+        return state
+
+
+def is_close_mean(value, exact, deviation, n, factor=4.5):
+    """Whether a mean of n draws lies within a few standard errors of its exact value."""
+    return abs(float(value) - exact) < factor * deviation / np.sqrt(n)

@@ -11,7 +11,7 @@ from paramax import NonTrainable
 from trade import Condition, Target
 from trade.flows import MLP, SplineFlow
 
-KEY = jax.random.key(0)
+KEY = jax.random.key(0, impl="rbg")  # compiles much faster than the default
 TINY = MLP(width=8, depth=1)
 
 
@@ -20,25 +20,26 @@ def precision(dtype) -> AbstractContextManager:
     return jax.enable_x64(dtype == np.float64)
 
 
-def noisy(tree, key=KEY, scale=0.3):
+def noisy(tree, scale=0.3, seed=0):
     """The tree with noise on its trainable arrays; permutations and Standardise stay as they are."""
+    rng = np.random.default_rng(seed)
 
-    def is_frozen(node):
-        return isinstance(node, NonTrainable)
+    def move(leaf):
+        trainable = eqx.is_inexact_array(leaf)
+        return jnp.asarray(leaf + scale * rng.standard_normal(leaf.shape), leaf.dtype) if trainable else leaf
 
-    leaves, structure = jax.tree.flatten(tree, is_leaf=is_frozen)
-    keys = jax.random.split(key, len(leaves))
-    moved = [
-        leaf + scale * jax.random.normal(k, leaf.shape) if eqx.is_inexact_array(leaf) else leaf
-        for k, leaf in zip(keys, leaves, strict=True)
-    ]
-    return jax.tree.unflatten(structure, moved)
+    return jax.tree.map(move, tree, is_leaf=lambda node: isinstance(node, NonTrainable))
+
+
+def cast(tree, dtype):
+    """The tree with its floating-point arrays in another precision."""
+    return jax.tree.map(lambda leaf: jnp.asarray(leaf, dtype) if eqx.is_inexact_array(leaf) else leaf, tree)
 
 
 def small_flow(shape, condition, **options):
     """A flow of few small blocks, as built: the identity up to a permutation."""
     options = {"blocks": 2, "bins": 4, "network": TINY, **options}
-    return SplineFlow(shape, condition, **options).build(jax.random.key(1))
+    return SplineFlow(shape, condition, **options).build(KEY)
 
 
 def gaussian_family(d=1, low=0.5, high=2.0, **options):

@@ -1,10 +1,12 @@
+from functools import partial
+
 import equinox as eqx
 import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
 from flowjax.bijections import Chain
-from helpers import KEY, TINY, all_finite, noisy, precision, small_flow
+from helpers import KEY, TINY, all_finite, cast, noisy, precision, small_flow
 from paramax import NonTrainable, unwrap
 from scipy.stats import norm
 
@@ -25,6 +27,7 @@ from trade.flows.conditioner import Embedding, Linear
 
 CONDITION = Condition(0.25, 4.0, boundary=(1.0,))
 INTERVAL, BINS, N = 4.0, 4, 64
+WAYS = ("inverse_and_log_det", "transform_and_log_det")
 U = jnp.array([0.3])
 
 
@@ -48,60 +51,58 @@ BIJECTIONS = {
     "coupling 1": lambda: noisy(coupling(1)),
     "coupling 2": lambda: noisy(coupling(2)),
     "coupling 5": lambda: noisy(coupling(5)),
-    "coupling 2 without condition": lambda: noisy(coupling(2, None)),
     "stack": lambda: noisy(stack(3)),
     "standardise": standardise,
 }
 
 
-@pytest.fixture(scope="module", params=[np.float32, np.float64], ids=["float32", "float64"])
+@pytest.fixture(scope="module", params=BIJECTIONS)
+def built(request):
+    return BIJECTIONS[request.param]()
+
+
+@pytest.fixture(params=[np.float32, np.float64], ids=["float32", "float64"])
 def dtype(request):
     with precision(request.param):
         yield request.param
 
 
-@pytest.fixture(scope="module", params=BIJECTIONS)
-def bijection(request, dtype):
-    return BIJECTIONS[request.param]()
+@pytest.fixture
+def bijection(built, dtype):
+    return cast(built, dtype)
 
 
-@eqx.filter_jit
+QUICK = {"xla_backend_optimization_level": 0, "xla_llvm_disable_expensive_passes": True}
+
+
+@partial(eqx.filter_jit, compiler_options=QUICK)
 def audit(bijection, x):
-    """Per state: image, way back, both log-determinants and those of the autodiff Jacobians, each way."""
-    there, back = bijection.inverse_and_log_det, bijection.transform_and_log_det
+    """Per state and way: image, log-determinant, and their derivatives by x and by the parameters."""
+    parameters, static = eqx.partition(bijection, eqx.is_inexact_array)
+    condition = jnp.asarray([0.3], x.dtype)
 
-    def one_way(first, second, v):
-        image, log_det = first(v, jnp.asarray(U, x.dtype))
-        again, log_det_back = second(image, jnp.asarray(U, x.dtype))
-        jacobian = jax.jacfwd(lambda a: first(a, jnp.asarray(U, x.dtype))[0])(v)
-        return image, again, log_det, log_det_back, jnp.linalg.slogdet(jacobian)[1]
+    def one_way(name, v):
+        def apply(p, v):
+            image, log_det = getattr(eqx.combine(p, static), name)(v, condition)
+            return jnp.append(image, log_det)
 
-    return jax.vmap(lambda v: (one_way(there, back, v), one_way(back, there, v)))(x)
+        out, pull = jax.vjp(apply, parameters, v)
+        by_parameters, by_x = jax.vmap(pull)(jnp.eye(len(out), dtype=out.dtype))
+        return out[:-1], out[-1], by_x, by_parameters
+
+    return jax.vmap(lambda v: [one_way(name, v) for name in WAYS])(x)
 
 
 def test_bijection_inverts_and_knows_its_determinant(bijection, dtype):
-    x = 2.5 * jax.random.normal(jax.random.key(3), (N, *bijection.shape))  # a tenth of it outside the interval
-    assert x.dtype == dtype
+    x = 2.5 * jax.random.normal(KEY, (N, *bijection.shape), dtype)  # a tenth of it outside the interval
     tight, loose = (1e-4, 1e-3) if dtype == np.float32 else (1e-9, 1e-8)
-    for image, again, log_det, log_det_back, jacobian in audit(bijection, x):
-        assert image.dtype == dtype
-        assert float(jnp.abs(jnp.sort(image) - jnp.sort(x)).max()) > 0.1  # more than a permutation
+    for way, (image, log_det, by_x, _) in enumerate(audit(bijection, x)):
+        assert image.dtype == log_det.dtype == dtype
+        assert np.abs(np.sort(image) - np.sort(x)).max() > 0.1  # more than a permutation
+        np.testing.assert_allclose(log_det, np.linalg.slogdet(by_x[:, :-1])[1], atol=loose)
+        again, log_det_back, *_ = audit(bijection, image)[1 - way]
         np.testing.assert_allclose(again, x, atol=tight)
         np.testing.assert_allclose(log_det_back, -log_det, atol=loose)
-        np.testing.assert_allclose(log_det, jacobian, atol=loose)
-
-
-@eqx.filter_jit
-def gradients(bijection, x):
-    """Derivatives with respect to inputs and parameters of outputs and log-determinants, each way."""
-    parameters, static = eqx.partition(bijection, eqx.is_inexact_array)
-
-    def scalar(parameters, v, name):
-        image, log_det = getattr(eqx.combine(parameters, static), name)(v, jnp.asarray(U, v.dtype))
-        return jnp.sum(jnp.tanh(image)) + log_det
-
-    names = ("inverse_and_log_det", "transform_and_log_det")
-    return [jax.vmap(jax.grad(lambda p, v, n=n: scalar(p, v, n), (0, 1)), (None, 0))(parameters, x) for n in names]
 
 
 def test_bijection_has_finite_gradients_everywhere(bijection, dtype):
@@ -109,7 +110,7 @@ def test_bijection_has_finite_gradients_everywhere(bijection, dtype):
     edges = [INTERVAL, -INTERVAL, np.nextafter(dtype(INTERVAL), dtype(0)), 1e4, -1e4, 0.0, 1e15]
     mixed = np.random.default_rng(0).choice(edges, (N - len(edges), d))
     x = jnp.asarray(np.concatenate([np.tile(np.array(edges)[:, None], d), mixed]), dtype)
-    assert all_finite(gradients(bijection, x))
+    assert all_finite(audit(bijection, x))
 
 
 def test_fresh_layer_has_finite_gradients_on_its_knots():
@@ -117,7 +118,7 @@ def test_fresh_layer_has_finite_gradients_on_its_knots():
     knots = np.linspace(-INTERVAL, INTERVAL, BINS + 1)
     x = np.stack(np.meshgrid(knots, knots), -1).reshape(-1, 2)
     x = jnp.asarray(np.concatenate([x, np.zeros((N - len(x), 2))]), jnp.float32)
-    assert all_finite(gradients(layer, x))
+    assert all_finite(audit(layer, x))
 
 
 def test_permutations_and_standardisation_get_no_gradient():
@@ -153,7 +154,7 @@ def test_two_layers_transform_every_coordinate():
 def test_stack_is_its_layers_one_after_the_other():
     layers = noisy(stack(3))
     x = jax.random.normal(KEY, (3,))
-    for name, order in (("inverse_and_log_det", (0, 1, 2)), ("transform_and_log_det", (2, 1, 0))):
+    for name, order in zip(WAYS, ((0, 1, 2), (2, 1, 0)), strict=True):
         value, log_det = x, 0.0
         for i in order:
             one = jax.tree.map(lambda leaf, i=i: leaf[i] if eqx.is_array(leaf) else leaf, layers.layers)
@@ -176,12 +177,13 @@ def test_coupling_passes_the_first_half_and_depends_on_it_and_on_the_condition()
     assert np.sum(np.asarray(by_condition) != 0.0) == 3
 
 
-def test_tails_stay_bounded_in_slope_and_shift():
+def test_tails_have_a_bounded_slope_and_shift():
     layer = noisy(coupling(2), scale=30.0)
-    x = jnp.array([[1e4, 1e4], [-1e4, 1e6]])
-    image = np.sort(np.abs(jax.vmap(lambda v: layer.inverse_and_log_det(v, U)[0])(x)))
-    np.testing.assert_array_equal(image[:, 0], 1e4 * np.ones(2) if image[0, 0] == 1e4 else image[:, 0])
-    assert np.all(image[:, 1] < np.e * np.array([1e4, 1e6]) + INTERVAL + 1)
+    x = jnp.tile(jnp.array([[1e4, 0.0], [1e4, 1e4], [-1e4, -1e6], [-1e6, 1e6]]), (N // 4, 1))
+    image, log_det, *_ = audit(layer, x)[0]
+    moved = np.asarray(image @ unwrap(layer).permutation)[:, 1]  # the permutation undone
+    assert np.all(np.abs(moved) <= np.e * np.abs(x[:, 1]) + INTERVAL * 1.001)
+    assert np.all(np.abs(log_det[1:4]) <= 1.001)
 
 
 # A fresh flow
@@ -191,7 +193,7 @@ def test_tails_stay_bounded_in_slope_and_shift():
 def test_fresh_stack_is_the_identity_up_to_a_permutation(d):
     layers = stack(d)
     x = jnp.linspace(-6.0, 5.0, d)
-    for name in ("inverse_and_log_det", "transform_and_log_det"):
+    for name in WAYS:
         image, log_det = getattr(layers, name)(x, U)
         np.testing.assert_allclose(np.sort(image), np.sort(x), atol=1e-5)
         np.testing.assert_allclose(log_det, 0.0, atol=1e-5)
@@ -333,7 +335,7 @@ def model(request):
 
 
 def drawn(model, c):
-    x, log_p = model.sample_and_log_prob(jax.random.key(7), SAMPLES, c)
+    x, log_p = model.sample_and_log_prob(KEY, SAMPLES, c)
     return np.asarray(x, np.float64), np.asarray(log_p, np.float64)
 
 
@@ -347,10 +349,10 @@ def test_samples_are_scored_as_drawn(model, c):
 
 
 def grid(x):
-    """A grid of as many points as samples over nine deviations, and its cell."""
+    """A grid of as many points as samples over seven deviations, and its cell."""
     d = x.shape[1]
     points = round(SAMPLES ** (1 / d))
-    axes = [np.linspace(m - 9 * s, m + 9 * s, points) for m, s in zip(x.mean(axis=0), x.std(axis=0), strict=True)]
+    axes = [np.linspace(m - 7 * s, m + 7 * s, points) for m, s in zip(x.mean(axis=0), x.std(axis=0), strict=True)]
     cell = np.prod([a[1] - a[0] for a in axes])
     return np.stack(np.meshgrid(*axes, indexing="ij"), axis=-1).reshape(-1, d), cell
 
@@ -371,7 +373,7 @@ def test_density_is_normalised_and_has_the_moments_of_the_samples(model, c):
     points, cell = grid(x) if by_grid else proposal(x)
     mass = np.exp(np.asarray(model.log_prob(points, c), np.float64)) * cell
     noise = 0.0 if by_grid else np.sqrt(np.sum((mass - mass.mean()) ** 2))
-    assert abs(mass.sum() - 1.0) < 1e-3 + 5 * noise
+    assert abs(mass.sum() - 1.0) < 3e-3 + 5 * noise
 
     flat, at = x.reshape(SAMPLES, -1), points.reshape(SAMPLES, -1)
     weight = mass[:, None] / mass.sum()
@@ -395,9 +397,7 @@ def test_recipe_builds_the_same_flow_from_the_same_key():
 
 
 def test_spline_flow_reads_the_target():
-    target = Target(
-        lambda x, c, y: -jnp.sum(x**2) / c + y.sum(), (2, 3), CONDITION, observation_shape=(2, 2)
-    )
+    target = Target(lambda x, c, y: -jnp.sum(x**2) / c + y.sum(), (2, 3), CONDITION, observation_shape=(2, 2))
     flow = spline_flow(KEY, target, blocks=1, bins=4, network=TINY)
     assert (flow.shape, flow.cond_shape) == ((2, 3), (5,))
     assert flow.recipe.condition == CONDITION

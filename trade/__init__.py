@@ -5,8 +5,29 @@ from trade.condition import Condition
 from trade.errors import NonFiniteError, TradeError
 from trade.fit import Run, fit, load
 from trade.model import Model
-from trade.objectives import *  # noqa: F403
-from trade.objectives import __all__ as _objectives
+from trade.objectives import (
+    BatchExpectation,
+    CausalGrid,
+    EnergyFree,
+    Fixed,
+    ForwardKL,
+    FromBoundaryModel,
+    FromData,
+    FromModel,
+    Gradient,
+    GradientNorm,
+    GridExpectation,
+    GrowingInterval,
+    Huber,
+    ModelPoints,
+    Ramp,
+    ReverseKL,
+    Reweighted,
+    Squared,
+    Trade,
+    TrueDensity,
+    Widening,
+)
 from trade.target import AbstractTarget, Target, boltzmann, power
 from trade.training.loop import Schedule
 from trade.training.optimiser import Adam
@@ -14,19 +35,39 @@ from trade.training.optimiser import Adam
 __all__ = [
     "AbstractTarget",
     "Adam",
+    "BatchExpectation",
+    "CausalGrid",
     "Condition",
+    "EnergyFree",
+    "Fixed",
+    "ForwardKL",
+    "FromBoundaryModel",
+    "FromData",
+    "FromModel",
+    "Gradient",
+    "GradientNorm",
+    "GridExpectation",
+    "GrowingInterval",
+    "Huber",
     "Model",
+    "ModelPoints",
     "NonFiniteError",
+    "Ramp",
+    "ReverseKL",
+    "Reweighted",
     "Run",
     "Schedule",
+    "Squared",
     "Target",
+    "Trade",
     "TradeError",
+    "TrueDensity",
+    "Widening",
     "boltzmann",
     "fit",
     "flows",
     "load",
     "power",
     "targets",
-    *_objectives,
 ]
 __version__ = "0.1.0"

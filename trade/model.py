@@ -76,7 +76,7 @@ class Model(eqx.Module):
         u = self.condition.chart(self.condition.check(c))
         y = self._observation(observation)
         parts = [_draw_batch(self.flow, keys, u, y) for keys in _split(jax.random.split(key, n))]
-        return jnp.concatenate([p[0] for p in parts]), jnp.concatenate([p[1] for p in parts])
+        return _join([p[0] for p in parts]), _join([p[1] for p in parts])
 
     def log_prob(self, x: ArrayLike, c: float, observation: ArrayLike | None = None) -> Array:
         """Log p_θ(x|c) for a state or a batch of states."""
@@ -109,10 +109,16 @@ class Model(eqx.Module):
         y = self._observation(observation)
         flat = x.reshape(-1, *self.shape)
         parts = [function(self.flow, part, u, y) for part in _split(flat)]
-        return jnp.concatenate(parts).reshape(lead)
+        return _join(parts).reshape(lead)
+
+
+def _join(parts: list[Array]) -> Array:
+    return parts[0] if len(parts) == 1 else jnp.concatenate(parts)
 
 
 def _split(array: Array) -> list[Array]:
+    if len(array) <= CHUNK:
+        return [array]
     return [array[i : i + CHUNK] for i in range(0, len(array), CHUNK)]
 
 

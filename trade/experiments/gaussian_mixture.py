@@ -13,7 +13,7 @@ from trade.experiments.results import record, row
 from trade.fit import Run, fit
 from trade.flows import MLP, PowerScaled, spline_flow
 from trade.model import Model
-from trade.objectives import ForwardKL, Gradient, Huber, Trade
+from trade.objectives import Fixed, ForwardKL, Gradient, Huber, Trade
 from trade.sampling.importance import weighted_samples
 from trade.targets import GaussianMixture, six_modes
 from trade.training.loop import Schedule
@@ -50,7 +50,7 @@ def demonstrate(
         lambda key: spline_flow(key, target, **flow_options),
         target,
         data,
-        Trade(Gradient(norm=Huber(0.3))),
+        Trade(Gradient(norm=Huber(0.1)), balance=Fixed(5.0)),
         settings.steps,
         optimiser=optimiser,
         seed=settings.seed,

@@ -1,5 +1,6 @@
 """The form in which every experiment records what it measured, and on what."""
 
+import os
 import platform
 import subprocess
 import sys
@@ -51,7 +52,10 @@ def hardware() -> str:
 
 
 def commit() -> str:
-    """The commit of the code that ran, marked when the tree had changes; "unknown" outside Git."""
+    """The commit of the code that ran, marked when the tree had changes.
+
+    Outside a Git checkout, what the environment variable ``TRADE_COMMIT`` says.
+    """
     here = Path(__file__).parent
 
     def git(*arguments: str) -> str:
@@ -60,4 +64,4 @@ def commit() -> str:
     try:
         return git("rev-parse", "HEAD") + ("-dirty" if git("status", "--porcelain", "--", "trade") else "")
     except (OSError, subprocess.CalledProcessError):
-        return "unknown"
+        return os.environ.get("TRADE_COMMIT", "unknown")

@@ -66,7 +66,8 @@ class SplineCoupling(AbstractBijection):
         # The network sees bounded inputs and gives a bounded shift and scale: otherwise a state
         # far outside could push the next layer's farther still, and training would run away.
         inputs = _bounded(passive, self.interval)
-        inputs = inputs if condition is None else jnp.concatenate([inputs, condition])
+        if self.cond_shape is not None and condition is not None:  # a flow also passes what only its latent depends on
+            inputs = jnp.concatenate([inputs, condition])
         raw = self.network(inputs).reshape(self.shape[0] - self.passive, -1)
         return raw[:, :-2], _bounded(raw[:, -2], MAX_LOG_SCALE), _bounded(raw[:, -1], self.interval)
 

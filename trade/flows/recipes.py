@@ -11,6 +11,7 @@ from jax import Array
 
 from trade.condition import Condition
 from trade.errors import TradeError
+from trade.flows import spline
 from trade.flows.conditioner import MLP, Embedding, ResidualMLP
 from trade.flows.coupling import SplineCoupling, Stack
 from trade.flows.latent import Normal, PowerScaled
@@ -53,6 +54,8 @@ class SplineFlow:
             value = getattr(self, name)
             if not isinstance(value, int) or value < least:
                 raise TradeError(f"SplineFlow {name} must be an integer of at least {least}, got {value!r}.")
+        if self.bins * spline.MIN_BIN >= 1:
+            raise TradeError(f"SplineFlow bins must be fewer than {1 / spline.MIN_BIN:.0f}, got {self.bins}.")
         if not self.interval > 0:
             raise TradeError(f"SplineFlow interval must be positive, got {self.interval!r}.")
 
@@ -78,8 +81,8 @@ class SplineFlow:
 
 
 def _default_unroll(blocks: int) -> int:
-    """Short loops bodies compile fast on the CPU; a GPU gains from long ones."""
-    return 1 if jax.default_backend() == "cpu" else blocks
+    """A short loop body compiles fast; a GPU gains from a longer one, at the price of compile time."""
+    return 1 if jax.default_backend() == "cpu" else min(3, blocks)
 
 
 class Flow(AbstractTransformed):

@@ -86,7 +86,7 @@ class ReverseKL(Term):
         if self.at is None:
             u = self.conditions.sample(state, key_u, self.batch, problem, clock)
         else:
-            u = problem.condition.chart(jnp.resize(jnp.asarray(self.at), self.batch))
+            u = problem.condition.chart(jnp.resize(jnp.asarray(self.at), (self.batch,)))
         y = problem.draw_observations(key_y, self.batch)
 
         def one(key: Array, u: Array, y: Array | None) -> Array:

@@ -139,10 +139,10 @@ class CausalGrid:
     def log_weights(self, losses: Array, problem: Problem, clock: Clock) -> Array:
         """Eq. 22: -ε Σ L_grad(c_i) over the grid points in [c0, c], for the cheapest c0."""
         grid, walls = self.grid(problem), problem.condition.boundary_chart()
-        inside = (grid > walls.min()) & (grid < walls.max())
+        slack = 1e-5  # of grid points that are boundary values, up to rounding
+        inside = (grid > walls.min() + slack) & (grid < walls.max() - slack)
         strength = self.epsilon * self.decay**clock.progress * jnp.where(inside, self.between, 1.0)
         low, high = jnp.minimum(grid[:, None], walls), jnp.maximum(grid[:, None], walls)
-        slack = 1e-5
         passed = (grid >= low[..., None] - slack) & (grid <= high[..., None] + slack)
         accumulated = jnp.sum(jnp.where(passed, strength * losses, 0.0), axis=-1)
         return -accumulated.min(axis=-1)

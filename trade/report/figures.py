@@ -3,15 +3,15 @@
 from typing import Any
 
 import matplotlib as mpl
-import matplotlib.ticker
 import numpy as np
 from matplotlib.figure import Figure
+from matplotlib.ticker import PercentFormatter, StrMethodFormatter
 from scipy.interpolate import CubicSpline
 
 from trade.evaluation.free_energy import FreeEnergy
 
 BLUE, ORANGE, GREEN, RED, GREY = "#0072B2", "#D55E00", "#009E73", "#CC3311", "#666666"
-STYLE = {
+STYLE: Any = {
     "font.size": 11,
     "axes.spines.top": False,
     "axes.spines.right": False,
@@ -102,8 +102,8 @@ def against_condition(
             axis.set_yscale("log")
         else:
             axis.set_ylim(0.0, 1.03)
-            axis.yaxis.set_major_formatter(mpl.ticker.PercentFormatter(1.0))
-        axis.xaxis.set_major_formatter(mpl.ticker.StrMethodFormatter("{x:g}"))
+            axis.yaxis.set_major_formatter(PercentFormatter(1.0))
+        axis.xaxis.set_major_formatter(StrMethodFormatter("{x:g}"))
         axis.set(xlabel="condition c", ylabel=titles[metric])
         if len(series) > 1:
             axis.legend()
@@ -129,7 +129,7 @@ def training(metrics: list[dict[str, Any]]) -> Figure:
             steps, values = _series(metrics, name)
             axis.plot(steps, np.nanmean(values, axis=1), "o-", ms=3, color=colour, label=f"c = {name[4:]}")
         axis.set(title="effective sample size", xlabel="step", ylim=(0.0, 1.03))
-        axis.yaxis.set_major_formatter(mpl.ticker.PercentFormatter(1.0))
+        axis.yaxis.set_major_formatter(PercentFormatter(1.0))
         axis.legend()
     return figure
 
@@ -163,7 +163,7 @@ def free_energy(
         axes[1, 0].set(ylabel="minus exact (±2σ)")
     if log:
         axes[-1, 0].set_xscale("log")
-    axes[-1, 0].xaxis.set_major_formatter(mpl.ticker.StrMethodFormatter("{x:g}"))
+    axes[-1, 0].xaxis.set_major_formatter(StrMethodFormatter("{x:g}"))
     axes[-1, 0].set_xlabel("condition c")
     return figure
 

@@ -1,0 +1,77 @@
+"""The weight λ of the second term (Eq. 20, Appendix B.1)."""
+
+import jax.numpy as jnp
+import numpy as np
+import pytest
+from gaussians import clock_at
+
+from trade import Fixed, GradientNorm, Ramp
+
+
+def norms_of(boundary, gradient):
+    return lambda: (jnp.asarray(boundary), jnp.asarray(gradient))
+
+
+def never():
+    raise AssertionError("a balance that needs no norms must not have them computed")
+
+
+def test_fixed_is_constant_and_computes_no_norms():
+    balance = Fixed(0.3)
+    state = balance.update(balance.init(), clock_at(0), never)
+    for step in (0, 7):
+        np.testing.assert_allclose(balance.weight(state, clock_at(step)), 0.3)
+
+
+@pytest.mark.parametrize(("step", "expected"), [(50, 0.0), (51, 0.02), (75, 0.5), (150, 2.0), (1000, 2.0)])
+def test_ramp_counts_from_the_start_of_the_term(step, expected):
+    """λ grows from 0 to 2 over 100 steps, counted from step 50."""
+    balance = Ramp(2.0, steps=100)
+    state = balance.update(balance.init(), clock_at(0), never)
+    np.testing.assert_allclose(balance.weight(state, clock_at(step, 2000, start=50)), expected, rtol=1e-6)
+
+
+def test_before_any_measurement_the_weight_is_the_factor():
+    balance = GradientNorm(factor=0.7)
+    np.testing.assert_allclose(balance.weight(balance.init(), clock_at()), 0.7)
+
+
+@pytest.mark.parametrize("factor", [1.0, 0.25])
+def test_gradient_norm_without_smoothing_makes_both_gradients_equally_long(factor):
+    """Appendix B.1: λ = λ̂_grad/λ̂_boundary = ‖g_b‖/‖g_g‖, so that λ ‖g_g‖ = ‖g_b‖."""
+    balance = GradientNorm(factor=factor, every=1, ema=0.0)
+    state = balance.init()
+    for step, (boundary, gradient) in enumerate([(3.0, 4.0), (0.2, 50.0), (8.0, 0.1)]):
+        state = balance.update(state, clock_at(step), norms_of(boundary, gradient))
+        weight = float(balance.weight(state, clock_at(step)))
+        np.testing.assert_allclose(weight * gradient, factor * boundary, rtol=1e-5)
+
+
+def test_gradient_norm_averages_both_estimates():
+    """Appendix B.1 by hand: λ̂ = (sum of norms)/own norm, averaged exponentially; the first one counts in full."""
+    balance = GradientNorm(every=1, ema=0.9)
+    state = balance.update(balance.init(), clock_at(0), norms_of(1.0, 4.0))
+    np.testing.assert_allclose([state.boundary, state.gradient], [5.0, 1.25], rtol=1e-6)
+    np.testing.assert_allclose(balance.weight(state, clock_at(0)), 0.25, rtol=1e-6)
+    state = balance.update(state, clock_at(1), norms_of(3.0, 1.0))
+    boundary, gradient = 0.9 * 5.0 + 0.1 * 4.0 / 3.0, 0.9 * 1.25 + 0.1 * 4.0
+    np.testing.assert_allclose([state.boundary, state.gradient], [boundary, gradient], rtol=1e-6)
+    np.testing.assert_allclose(balance.weight(state, clock_at(1)), gradient / boundary, rtol=1e-6)
+
+
+def test_gradient_norm_measures_every_so_many_steps_from_the_start_of_the_term():
+    balance = GradientNorm(every=10, ema=0.0)
+    state = balance.init()
+    changed = []
+    for step in range(7, 29):
+        new = balance.update(state, clock_at(step, 100, start=7), norms_of(1.0 + step, 1.0))
+        if float(new.gradient) != float(state.gradient):
+            changed.append(step)
+        state = new
+    assert changed == [7, 17, 27]
+
+
+def test_a_vanishing_gradient_keeps_the_weight_finite():
+    balance = GradientNorm(every=1, ema=0.0)
+    state = balance.update(balance.init(), clock_at(0), norms_of(1.0, 0.0))
+    assert np.isfinite(float(balance.weight(state, clock_at(0))))
