@@ -9,7 +9,8 @@ import numpy as np
 from flowjax.distributions import AbstractDistribution
 
 from trade import Condition, Target, boltzmann
-from trade.objectives.term import Clock, Problem
+from trade.flows import MLP, SplineFlow
+from trade.objectives.term import Clock, Problem, is_frozen
 
 
 class LinearGaussian(AbstractDistribution):
@@ -88,3 +89,19 @@ class At:
 def is_close_mean(value, exact, deviation, n, factor=4.5):
     """Whether a mean of n draws lies within a few standard errors of its exact value."""
     return abs(float(value) - exact) < factor * deviation / np.sqrt(n)
+
+
+def tiny_spline(shape, condition, key=None, **options):
+    """A spline flow as built: the identity up to a permutation."""
+    options = {"blocks": 2, "bins": 4, "network": MLP(8, 1), **options}
+    return SplineFlow(shape, condition, **options).build(jax.random.key(1) if key is None else key)
+
+
+def nudged(tree, scale=0.3, seed=0):
+    """The tree with noise on its trainable arrays."""
+    rng = np.random.default_rng(seed)
+
+    def nudge(leaf):
+        return leaf + scale * rng.standard_normal(leaf.shape) if eqx.is_inexact_array(leaf) else leaf
+
+    return jax.tree.map(nudge, tree, is_leaf=is_frozen)

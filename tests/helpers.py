@@ -20,7 +20,7 @@ def precision(dtype) -> AbstractContextManager:
     return jax.enable_x64(dtype == np.float64)
 
 
-def noisy(tree, scale=0.3, seed=0):
+def noisy(tree, scale=0.15, seed=0):
     """The tree with noise on its trainable arrays; permutations and Standardise stay as they are."""
     rng = np.random.default_rng(seed)
 

@@ -1,4 +1,5 @@
-from functools import partial
+from functools import cache, partial
+from typing import Any, NamedTuple
 
 import equinox as eqx
 import jax
@@ -7,7 +8,7 @@ import numpy as np
 import pytest
 from flowjax.bijections import Chain
 from helpers import KEY, TINY, all_finite, cast, noisy, precision, small_flow
-from paramax import NonTrainable, unwrap
+from paramax import unwrap
 from scipy.stats import norm
 
 from trade import Condition, Model, Target, TradeError
@@ -24,36 +25,38 @@ from trade.flows import (
     spline_flow,
 )
 from trade.flows.conditioner import Embedding, Linear
+from trade.flows.coupling import _alternating_permutation
 
 CONDITION = Condition(0.25, 4.0, boundary=(1.0,))
 INTERVAL, BINS, N = 4.0, 4, 64
-WAYS = ("inverse_and_log_det", "transform_and_log_det")
-U = jnp.array([0.3])
 
 
 # Bijections: inverse, log-determinant, gradients
 
 
-def coupling(d, cond_dim=1, key=KEY):
-    return SplineCoupling(key, d, cond_dim, network=TINY, bins=BINS, interval=INTERVAL)
+@cache
+def coupling(d):
+    return SplineCoupling(KEY, d, 1, network=TINY, bins=BINS, interval=INTERVAL)
 
 
-def stack(d, blocks=3, unroll=1):
-    return Stack(eqx.filter_vmap(lambda k: coupling(d, key=k))(jax.random.split(KEY, blocks)), unroll)
+@cache
+def stack():
+    def layer(key):
+        return SplineCoupling(key, 2, 1, network=TINY, bins=BINS, interval=INTERVAL)
+
+    return Stack(eqx.filter_vmap(layer)(jax.random.split(KEY, 3)))
 
 
+@cache
 def standardise():
-    layer = Standardise((3,), reach=3.0)
-    return layer.adapted(jnp.array([5.0, 0.0, -2.0]) + jnp.array([0.1, 1.0, 30.0]) * jax.random.normal(KEY, (50, 3)))
+    data = np.array([5.0, 0.0, -2.0]) + np.array([0.1, 1.0, 30.0]) * np.random.default_rng(0).normal(size=(50, 3))
+    return Standardise((3,), reach=3.0).adapted(jnp.asarray(data, jnp.float32))
 
 
-BIJECTIONS = {
-    "coupling 1": lambda: noisy(coupling(1)),
-    "coupling 2": lambda: noisy(coupling(2)),
-    "coupling 5": lambda: noisy(coupling(5)),
-    "stack": lambda: noisy(stack(3)),
-    "standardise": standardise,
-}
+FRESH = {"coupling 1": partial(coupling, 1), "coupling 2": partial(coupling, 2), "coupling 5": partial(coupling, 5)}
+FRESH["stack"] = stack
+BIJECTIONS = {name: lambda build=build: noisy(build()) for name, build in FRESH.items()}
+BIJECTIONS["standardise"] = standardise
 
 
 @pytest.fixture(scope="module", params=BIJECTIONS)
@@ -72,37 +75,48 @@ def bijection(built, dtype):
     return cast(built, dtype)
 
 
-QUICK = {"xla_backend_optimization_level": 0, "xla_llvm_disable_expensive_passes": True}
+class Way(NamedTuple):
+    """One direction at N states: images, log-determinants and the derivatives of both."""
+
+    image: jax.Array
+    log_det: jax.Array
+    by_x: jax.Array  # the Jacobian, then a row for the log-determinant
+    by_parameters: Any
 
 
-@partial(eqx.filter_jit, compiler_options=QUICK)
-def audit(bijection, x):
-    """Per state and way: image, log-determinant, and their derivatives by x and by the parameters."""
+@partial(eqx.filter_jit, compiler_options={"xla_backend_optimization_level": 0})
+def audit(bijection, x, u=jnp.float32(0.3)):  # noqa: B008
+    """Data to latent and latent to data, at each state."""
     parameters, static = eqx.partition(bijection, eqx.is_inexact_array)
-    condition = jnp.asarray([0.3], x.dtype)
 
     def one_way(name, v):
         def apply(p, v):
-            image, log_det = getattr(eqx.combine(p, static), name)(v, condition)
+            image, log_det = getattr(eqx.combine(p, static), name)(v, jnp.reshape(u, (1,)).astype(x.dtype))
             return jnp.append(image, log_det)
 
         out, pull = jax.vjp(apply, parameters, v)
         by_parameters, by_x = jax.vmap(pull)(jnp.eye(len(out), dtype=out.dtype))
-        return out[:-1], out[-1], by_x, by_parameters
+        return Way(out[:-1], out[-1], by_x, by_parameters)
 
-    return jax.vmap(lambda v: [one_way(name, v) for name in WAYS])(x)
+    names = ("inverse_and_log_det", "transform_and_log_det")
+    return jax.vmap(lambda v: [one_way(name, v) for name in names])(x)
+
+
+def states(d, dtype=np.float32):
+    """N states, a tenth of their coordinates outside the interval."""
+    return jnp.asarray(2.5 * np.random.default_rng(3).standard_normal((N, d)), dtype)
 
 
 def test_bijection_inverts_and_knows_its_determinant(bijection, dtype):
-    x = 2.5 * jax.random.normal(KEY, (N, *bijection.shape), dtype)  # a tenth of it outside the interval
+    x = states(*bijection.shape, dtype)
     tight, loose = (1e-4, 1e-3) if dtype == np.float32 else (1e-9, 1e-8)
-    for way, (image, log_det, by_x, _) in enumerate(audit(bijection, x)):
-        assert image.dtype == log_det.dtype == dtype
-        assert np.abs(np.sort(image) - np.sort(x)).max() > 0.1  # more than a permutation
-        np.testing.assert_allclose(log_det, np.linalg.slogdet(by_x[:, :-1])[1], atol=loose)
-        again, log_det_back, *_ = audit(bijection, image)[1 - way]
-        np.testing.assert_allclose(again, x, atol=tight)
-        np.testing.assert_allclose(log_det_back, -log_det, atol=loose)
+    for way, there in enumerate(audit(bijection, x)):
+        assert there.image.dtype == there.log_det.dtype == dtype
+        assert np.abs(np.sort(there.image) - np.sort(x)).max() > 0.1  # more than a permutation
+        np.testing.assert_allclose(there.log_det, np.linalg.slogdet(there.by_x[:, :-1])[1], atol=loose)
+        back = audit(bijection, there.image)[1 - way]
+        np.testing.assert_allclose(back.image, x, atol=tight)
+        np.testing.assert_allclose(back.log_det, -there.log_det, atol=loose)
 
 
 def test_bijection_has_finite_gradients_everywhere(bijection, dtype):
@@ -113,97 +127,88 @@ def test_bijection_has_finite_gradients_everywhere(bijection, dtype):
     assert all_finite(audit(bijection, x))
 
 
-def test_fresh_layer_has_finite_gradients_on_its_knots():
-    layer = coupling(2)  # raw zeros: the knots are evenly spaced
-    knots = np.linspace(-INTERVAL, INTERVAL, BINS + 1)
-    x = np.stack(np.meshgrid(knots, knots), -1).reshape(-1, 2)
-    x = jnp.asarray(np.concatenate([x, np.zeros((N - len(x), 2))]), jnp.float32)
-    assert all_finite(audit(layer, x))
+@pytest.mark.parametrize("name", FRESH)
+def test_fresh_bijection_is_the_identity_up_to_a_permutation(name):
+    fresh = FRESH[name]()
+    x = states(*fresh.shape)
+    for way in audit(fresh, x):
+        np.testing.assert_allclose(np.sort(way.image), np.sort(x), atol=1e-5)
+        np.testing.assert_allclose(way.log_det, 0.0, atol=1e-5)
 
 
-def test_permutations_and_standardisation_get_no_gradient():
-    flow = noisy(small_flow((3,), CONDITION))
-    grads = eqx.filter_grad(lambda f: unwrap(f)._log_prob(jnp.ones(3), U))(flow)
-    nodes = jax.tree.leaves(grads, is_leaf=lambda n: isinstance(n, NonTrainable))
-    frozen = [n for n in nodes if isinstance(n, NonTrainable)]
-    assert len(frozen) == 3  # the permutations, and location and scale
-    assert all(not np.any(leaf) for n in frozen for leaf in jax.tree.leaves(n))
-    assert all(np.any(n) for n in nodes if not isinstance(n, NonTrainable))
+@pytest.mark.parametrize("d", [1, 2])
+def test_fresh_layer_has_finite_gradients_on_its_knots(d):
+    knots = np.linspace(-INTERVAL, INTERVAL, BINS + 1)  # evenly spaced while the network gives zero
+    x = np.stack(np.meshgrid(*[knots] * d), -1).reshape(-1, d)
+    assert all_finite(audit(coupling(d), jnp.asarray(np.resize(x, (N, d)), jnp.float32)))
 
 
-# Stacks and permutations
+def test_only_the_network_gets_a_gradient():
+    for way in audit(noisy(coupling(5)), states(5)):
+        assert not np.any(jax.tree.leaves(way.by_parameters.permutation)[0])
+        assert all(np.any(leaf) for leaf in jax.tree.leaves(way.by_parameters.network))
+    for way in audit(standardise(), states(3)):
+        assert not any(np.any(leaf) for leaf in jax.tree.leaves(way.by_parameters))
+
+
+def test_double_precision_builds_double_precision():
+    with precision(np.float64):
+        layer = SplineCoupling(KEY, 1, None, network=TINY, bins=2)
+    assert {leaf.dtype for leaf in jax.tree.leaves(eqx.filter(layer, eqx.is_array))} == {np.dtype(np.float64)}
+
+
+# Couplings, stacks and permutations
 
 
 @pytest.mark.parametrize("d", [1, 2, 3, 5, 8])
 def test_every_passive_coordinate_was_active_in_the_layer_before(d):
-    matrices = np.asarray(unwrap(stack(d, blocks=6)).layers.permutation)
-    assert matrices.shape == (6, d, d)
-    for matrix in matrices:
-        assert sorted(matrix.argmax(axis=1)) == list(range(d))
-        assert np.all(np.sort(matrix, axis=1)[:, -1] == 1.0)
-        assert np.sum(matrix) == d
-        assert np.all(matrix.argmax(axis=1)[: d // 2] >= d // 2)  # data to latent: output i is input argmax[i]
+    for key in jax.random.split(KEY, 4):
+        matrix = np.asarray(_alternating_permutation(key, d, d // 2))
+        source = matrix.argmax(axis=1)  # from data to latent, output i is input source[i]
+        np.testing.assert_array_equal(matrix, np.eye(d)[source])
+        assert sorted(source) == list(range(d))
+        assert np.all(source[: d // 2] >= d // 2)
 
 
-def test_two_layers_transform_every_coordinate():
-    layers, x = noisy(stack(5, blocks=2)), jnp.linspace(-1.0, 1.0, 5)
-    images = np.asarray(layers.inverse_and_log_det(x, U)[0])
-    assert np.abs(images[:, None] - np.asarray(x)).min() > 1e-4
+def test_layers_of_a_stack_alternate():
+    matrices = np.asarray(unwrap(stack()).layers.permutation)
+    np.testing.assert_array_equal(matrices, np.tile(np.eye(2)[::-1], (3, 1, 1)))
 
 
 def test_stack_is_its_layers_one_after_the_other():
-    layers = noisy(stack(3))
-    x = jax.random.normal(KEY, (3,))
-    for name, order in zip(WAYS, ((0, 1, 2), (2, 1, 0)), strict=True):
-        value, log_det = x, 0.0
+    layers, x = noisy(stack()), states(2)
+    for way, order in enumerate([(0, 1, 2), (2, 1, 0)]):
+        image, log_det = x, 0.0
         for i in order:
             one = jax.tree.map(lambda leaf, i=i: leaf[i] if eqx.is_array(leaf) else leaf, layers.layers)
-            value, step = getattr(one, name)(value, U)
-            log_det += step
-        for unroll in (1, 3):
-            scanned = getattr(Stack(layers.layers, unroll), name)(x, U)
-            np.testing.assert_allclose(scanned[0], value, atol=1e-5)
-            np.testing.assert_allclose(scanned[1], log_det, atol=1e-5)
+            step = audit(one, image)[way]
+            image, log_det = step.image, log_det + step.log_det
+        scanned = audit(layers, x)[way]
+        np.testing.assert_allclose(scanned.image, image, atol=1e-5)
+        np.testing.assert_allclose(scanned.log_det, log_det, atol=1e-5)
 
 
 def test_coupling_passes_the_first_half_and_depends_on_it_and_on_the_condition():
-    layer = noisy(coupling(5))
-    jacobian = np.asarray(jax.jacfwd(lambda v: layer.inverse_and_log_det(v, U)[0])(jnp.linspace(-1.0, 1.0, 5)))
-    jacobian = np.asarray(unwrap(layer).permutation).T @ jacobian  # undo the permutation of the outputs
-    np.testing.assert_array_equal(jacobian[:2], np.eye(5)[:2])
-    assert np.all(jacobian[2:, :2] != 0.0)
-    np.testing.assert_array_equal(jacobian[2:, 2:], np.diag(np.diag(jacobian[2:, 2:])))
-    by_condition = jax.jacfwd(lambda u: layer.inverse_and_log_det(jnp.ones(5), u)[0])(U)
-    assert np.sum(np.asarray(by_condition) != 0.0) == 3
+    layer, x = noisy(coupling(5)), jnp.asarray(np.random.default_rng(0).uniform(-1, 1, (N, 5)), jnp.float32)
+    back = np.asarray(unwrap(layer).permutation).T
+    there, elsewhere = audit(layer, x)[0], audit(layer, x, jnp.float32(-0.8))[0]
+    jacobian = back @ np.asarray(there.by_x)[:, :-1]  # the permutation of the outputs undone
+    np.testing.assert_array_equal(jacobian[:, :2], np.broadcast_to(np.eye(5)[:2], (N, 2, 5)))
+    assert np.all(jacobian[:, 2:, :2] != 0.0)
+    np.testing.assert_array_equal(jacobian[:, 2:, 2:] * (1 - np.eye(3)), 0.0)
+    moved = np.asarray(there.image - elsewhere.image) @ back.T
+    assert np.all(moved[:, :2] == 0.0)
+    assert np.all(moved[:, 2:] != 0.0)
 
 
 def test_tails_have_a_bounded_slope_and_shift():
     layer = noisy(coupling(2), scale=30.0)
-    x = jnp.tile(jnp.array([[1e4, 0.0], [1e4, 1e4], [-1e4, -1e6], [-1e6, 1e6]]), (N // 4, 1))
-    image, log_det, *_ = audit(layer, x)[0]
-    moved = np.asarray(image @ unwrap(layer).permutation)[:, 1]  # the permutation undone
-    assert np.all(np.abs(moved) <= np.e * np.abs(x[:, 1]) + INTERVAL * 1.001)
-    assert np.all(np.abs(log_det[1:4]) <= 1.001)
-
-
-# A fresh flow
-
-
-@pytest.mark.parametrize("d", [1, 2, 5])
-def test_fresh_stack_is_the_identity_up_to_a_permutation(d):
-    layers = stack(d)
-    x = jnp.linspace(-6.0, 5.0, d)
-    for name in WAYS:
-        image, log_det = getattr(layers, name)(x, U)
-        np.testing.assert_allclose(np.sort(image), np.sort(x), atol=1e-5)
-        np.testing.assert_allclose(log_det, 0.0, atol=1e-5)
-
-
-def test_fresh_flow_is_its_latent():
-    flow = small_flow((2,), CONDITION, embedding=3, network=ResidualMLP(8), latent=PowerScaled(exponent=1.0))
-    x, c = jnp.array([0.4, -1.7]), 2.5
-    expected = norm.logpdf(np.asarray(x), scale=np.sqrt(c)).sum()
-    np.testing.assert_allclose(Model(flow, CONDITION).log_prob(x, c), expected, atol=1e-5)
+    x = jnp.asarray(np.random.default_rng(0).choice([-1e6, -1e4, 0.0, 1e4, 1e6], (N, 2)), jnp.float32)
+    there = audit(layer, x)[0]
+    moved = np.asarray(there.image @ unwrap(layer).permutation)[:, 1]  # the permutation undone
+    outside = np.abs(x[:, 1]) > INTERVAL
+    assert np.all(np.abs(moved) <= 1.001 * (np.e * np.maximum(np.abs(x[:, 1]), INTERVAL) + INTERVAL))
+    assert np.all(np.abs(there.log_det[outside]) <= 1.001)
 
 
 # Conditioners
@@ -326,12 +331,25 @@ CONDITIONS = (0.3, 1.0, 3.5)
 
 
 @pytest.fixture(scope="module", params=FLOWS)
-def model(request):
+def fresh(request):
     shape, options = FLOWS[request.param]
-    flow = noisy(small_flow(shape, CONDITION, **options))
-    stretched = jnp.arange(1.0, 1 + np.prod(shape)).reshape(shape)  # location and scale that matter
-    flow = adapt_to_data(flow, stretched + 0.5 * stretched * jax.random.normal(KEY, (100, *shape)))
-    return Model(flow, CONDITION)
+    return Model(small_flow(shape, CONDITION, **options), CONDITION)
+
+
+@pytest.fixture(scope="module")
+def model(fresh):
+    scale = np.arange(1.0, 1 + np.prod(fresh.shape)).reshape(fresh.shape)  # location and scale that matter
+    data = scale + 0.5 * scale * np.random.default_rng(0).standard_normal((100, *fresh.shape))
+    return Model(adapt_to_data(noisy(fresh.flow), jnp.asarray(data, jnp.float32)), CONDITION)
+
+
+@pytest.mark.parametrize("c", CONDITIONS)
+def test_fresh_flow_is_its_latent(fresh, c):
+    latent = fresh.flow.recipe.latent
+    variance = c**latent.exponent if isinstance(latent, PowerScaled) else 1.0
+    x = np.random.default_rng(0).standard_normal((SAMPLES, *fresh.shape))
+    expected = norm.logpdf(x, scale=np.sqrt(variance)).reshape(SAMPLES, -1).sum(axis=1)
+    np.testing.assert_allclose(fresh.log_prob(x, c), expected, atol=1e-4, rtol=1e-5)
 
 
 def drawn(model, c):
@@ -398,7 +416,7 @@ def test_recipe_builds_the_same_flow_from_the_same_key():
 
 def test_spline_flow_reads_the_target():
     target = Target(lambda x, c, y: -jnp.sum(x**2) / c + y.sum(), (2, 3), CONDITION, observation_shape=(2, 2))
-    flow = spline_flow(KEY, target, blocks=1, bins=4, network=TINY)
+    flow = eqx.filter_eval_shape(lambda key: spline_flow(key, target, blocks=1, bins=4, network=TINY), KEY)
     assert (flow.shape, flow.cond_shape) == ((2, 3), (5,))
     assert flow.recipe.condition == CONDITION
     first = flow.bijection.bijections[0].bijection.layers.network.layers[0]

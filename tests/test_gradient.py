@@ -7,10 +7,9 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
-from gaussians import At, LinearGaussian, clock_at, data_at, family, problem_of
-from helpers import small_flow
+from gaussians import At, LinearGaussian, clock_at, data_at, family, problem_of, tiny_spline
 
-from trade import BatchExpectation, CausalGrid, Gradient, ModelPoints, Squared, TradeError, Widening
+from trade import BatchExpectation, CausalGrid, Gradient, ModelPoints, Squared, Target, TradeError, Widening
 from trade.flows import PowerScaled
 from trade.objectives.gradient import residual
 
@@ -32,7 +31,7 @@ class ExactExpectation(BatchExpectation):
 
 def spline_loss(exponent, expectation, conditions):
     """Eq. 19 of an untrained conditional spline flow whose latent has variance c^exponent."""
-    flow = small_flow((D,), TARGET.condition, latent=PowerScaled(exponent))
+    flow = tiny_spline((D,), TARGET.condition, latent=PowerScaled(exponent))
     term = Gradient(conditions, expectation=expectation, norm=Squared(), points_per_condition=500)
     loss = eqx.filter_jit(lambda f: term.loss(f, term.init(KEY, PROBLEM), PROBLEM, CLOCK, KEY)[0])
     return float(loss(flow))
@@ -50,7 +49,9 @@ def test_residual_vanishes_for_the_exact_density():
 
 def test_residual_of_the_exact_density_is_the_sampling_error_of_the_expectation():
     """Eqs. 10, 19, 25: what is left is (Ē - E)², on average Var/n, here (d/2) slope²/n."""
-    value = spline_loss(1.0, BatchExpectation(samples=5000), Widening())
+    exact = LinearGaussian(log_scale=-0.5 * SLOPE, rate=0.5 * SLOPE, d=D)  # N(0, c), as c = 2^(u-1)
+    term = Gradient(expectation=BatchExpectation(samples=5000), norm=Squared())
+    value = float(term.loss(exact, term.init(KEY, PROBLEM), PROBLEM, CLOCK, KEY)[0])
     assert 0.0 < value < 5.0 * 0.5 * D * SLOPE**2 / 5000
 
 

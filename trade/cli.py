@@ -19,12 +19,19 @@ Directory = Annotated[Path, tyro.conf.Positional]
 PROBLEM_NAMES = ("target", "data", "flow", "objective", "steps", "optimiser", "validation", "schedule", "seeds")
 
 
-def demo(out: Path = Path("runs/demo"), steps: int = 7000, seed: int = 0, overwrite: bool = False) -> None:
+def demo(
+    out: Path = Path("runs/demo"),
+    steps: int = 7000,
+    baseline_steps: int = 4000,
+    seed: int = 0,
+    overwrite: bool = False,
+) -> None:
     """Train on the paper's six-mode mixture with data at c = 1 only, and show what comes out.
 
     Args:
         out: Where model, metrics, results, figures and report.html go.
         steps: Training steps; the default takes a few minutes on two processor cores.
+        baseline_steps: Training steps of the maximum-likelihood flow.
         seed: Random seed.
         overwrite: Replace an earlier demo in the same place.
     """
@@ -34,7 +41,7 @@ def demo(out: Path = Path("runs/demo"), steps: int = 7000, seed: int = 0, overwr
         if not _is_demo(out):
             raise TradeError(f"{out} does not hold a demo, so --overwrite does not touch it: give another --out.")
         shutil.rmtree(out)
-    _demo(out, steps, seed, resume=False)
+    _demo(out, steps, baseline_steps, seed, resume=False)
 
 
 def _is_demo(directory: Path) -> bool:
@@ -43,13 +50,13 @@ def _is_demo(directory: Path) -> bool:
     return (directory / "run.json").exists() and read_settings(directory).get("notes", {}).get("command") == "demo"
 
 
-def _demo(out: Path, steps: int, seed: int, *, resume: bool) -> None:
+def _demo(out: Path, steps: int, baseline_steps: int, seed: int, *, resume: bool) -> None:
     from trade.experiments.gaussian_mixture import Demo, demonstrate
     from trade.report.run import by_method, write_report
     from trade.training.checkpoint import write_json
 
     console = Console()
-    settings = Demo(steps=steps, seed=seed)
+    settings = Demo(steps=steps, baseline_steps=baseline_steps, seed=seed)
     console.print(f"Six-mode mixture, data at c = 1 only: {settings.steps} steps of TRADE, then maximum likelihood.")
     *_, results = demonstrate(settings, out, resume=resume)
     write_json(out / "results.json", results)
@@ -127,7 +134,7 @@ def resume(directory: Directory, problem: Path | None = None) -> None:
     settings = read_settings(directory)
     notes = settings.get("notes", {})
     if notes.get("command") == "demo":
-        _demo(directory, int(settings["steps"]), int(settings["seed"]), resume=True)
+        _demo(directory, int(settings["steps"]), int(notes["baseline_steps"]), int(settings["seed"]), resume=True)
         return
     if notes.get("command") != "fit":
         raise TradeError(f"{directory} was not started by trade fit or trade demo: resume it in Python instead.")

@@ -34,7 +34,7 @@ def from_json(value: Any, classes: Mapping[str, type]) -> Any:
     if "class" not in value:
         return {k: from_json(v, classes) for k, v in value.items()}
     name = value["class"]
-    if name not in classes:
+    if not isinstance(name, str) or name not in classes:
         raise TradeError(f"A saved configuration names {name!r}, which is not one of {', '.join(sorted(classes))}.")
     arguments = {k: from_json(v, classes) for k, v in value.items() if k != "class"}
     try:

@@ -23,7 +23,7 @@ from trade.objectives.trade import Trade
 from trade.sampling.ess import kish_ess
 from trade.sampling.importance import Weighted, weighted_samples
 from trade.target import AbstractTarget, check_condition_dependence
-from trade.training.loop import Schedule, Trained, train
+from trade.training.loop import Schedule, at_start, train
 from trade.training.optimiser import Adam
 from trade.training.state import Program, all_finite, begin
 
@@ -155,7 +155,7 @@ def fit(
     if resume and directory is None:
         raise TradeError("resume=True needs the run directory as out=...")
     problem = make_problem(target, data)
-    held_out = check_data(target, validation, "validation") if validation else {}
+    held_out = {} if validation is None else check_data(target, validation, "validation")
     program = Program(objective, optimiser, steps)
 
     keys = [jax.random.key(seed + i) for i in range(seeds or 1)]
@@ -166,7 +166,7 @@ def fit(
 
     learners = [begin(program, f, problem, jax.random.fold_in(k, 1)) for f, k in zip(flows, keys, strict=True)]
     state = learners[0] if seeds is None else stack(learners)
-    start = Trained(state, state.flow, jnp.full(seeds or 1, jnp.inf))
+    start = at_start(state, seeds)
     evaluate = make_evaluation(problem, held_out, evaluate_at, evaluation_samples, many=seeds is not None)
     trained, log = train(
         program,
@@ -194,7 +194,7 @@ def fit(
 
 def make_problem(target: AbstractTarget, data: Data | None) -> Problem:
     """Check the data and fill in the boundary values."""
-    checked = check_data(target, data or {}, "data")
+    checked = check_data(target, {} if data is None else data, "data")
     condition = target.condition
     if checked and not condition.boundary:
         condition = condition.with_boundary(checked)

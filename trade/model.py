@@ -84,7 +84,7 @@ class Model(eqx.Module):
 
     def condition_score(self, x: ArrayLike, c: float, observation: ArrayLike | None = None) -> Array:
         """∂_c log p_θ(x|c) for a state or a batch of states, in the unit of c."""
-        u = self.condition.chart(c)
+        u = self.condition.chart(self.condition.check(c))
         slope = jax.grad(self.condition.unchart)(u)
         return self._batched(_score_batch, x, c, observation) / slope
 

@@ -109,5 +109,7 @@ def _expectation(
 def _grid(model: Model, reference: float, points: int) -> np.ndarray:
     if points < 5:
         raise TradeError(f"A free-energy curve needs at least 5 points, got {points}.")
+    reference = model.condition.check(reference, "reference")
     grid = model.condition.grid(points)
-    return np.unique(np.append(grid[np.abs(grid - reference) > 1e-9 * abs(reference)], reference))
+    # The reference replaces a grid point that it only misses by rounding.
+    return np.unique(np.append(grid[np.abs(grid - reference) > 1e-3 * np.gradient(grid)], reference))

@@ -59,7 +59,7 @@ def demonstrate(
         out=out,
         resume=resume and (out / "checkpoint.json").exists(),
         progress=progress,
-        notes={"command": "demo"},
+        notes={"command": "demo", "baseline_steps": settings.baseline_steps},
     )
     baseline = fit(
         lambda key: spline_flow(key, target, conditional=False, **flow_options),

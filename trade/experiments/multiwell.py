@@ -88,7 +88,7 @@ def main(out: Path, methods: tuple[str, ...] = tuple(METHODS), seeds: int = 3, s
         Console().print(f"{method}: {time.monotonic() - begun:.0f} s")
         for r in rows[-6:]:
             Console().print(f"  {r['metric']} at T = {r['condition']:g}: {r['mean']:.5f} ± {r['std']:.5f}")
-    write_json(out / "results.json", record("multiwell", rows, time.monotonic() - started))
+        write_json(out / "results.json", record("multiwell", rows, time.monotonic() - started))
 
 
 if __name__ == "__main__":

@@ -130,7 +130,7 @@ class Reweighted(Term):
         def at(u: Array, key: Array) -> Array:
             nearest = condition.nearest_boundary(u)
             u0 = condition.boundary_chart()[nearest]
-            batches = [problem.batch(key, i, self.points_per_condition)[0] for i in range(len(problem.data))]
+            batches = [problem.batch(key, i, self.points_per_condition)[0] for i in range(len(condition.boundary))]
             x = jnp.stack(batches)[nearest]
             log_w = jax.vmap(lambda v: target.log_density_at(v, u) - target.log_density_at(v, u0))(x)
             return -jnp.sum(jax.nn.softmax(log_w) * jax.vmap(lambda v: log_prob(flow, v, u))(x))

@@ -104,7 +104,7 @@ class FromData:
             raise TradeError("FromData cannot serve targets with an observation: use FromModel.")
         nearest = problem.condition.nearest_boundary(u)
         u0 = problem.condition.boundary_chart()[nearest]
-        x = jnp.stack([problem.batch(key, i, n)[0] for i in range(len(problem.data))])[nearest]
+        x = jnp.stack([problem.batch(key, i, n)[0] for i in range(len(problem.condition.boundary))])[nearest]
         return x, jax.vmap(lambda v: density.evaluate(flow, problem, v, u0, None)[0])(x)
 
 

@@ -1,6 +1,5 @@
 """The effective sample size."""
 
-import jax
 import jax.numpy as jnp
 from jax import Array
 
@@ -14,8 +13,6 @@ def kish_ess(log_weights: Array) -> Array:
         >>> float(kish_ess(jnp.log(jnp.array([1.0, 1.0, 0.0, 0.0]))))
         0.5
     """
-    n = log_weights.shape[-1]
-    bad = jnp.any(jnp.isnan(log_weights) | (log_weights == jnp.inf), axis=-1)
-    log_sum = jax.nn.logsumexp(log_weights, axis=-1)
-    log_sum_squares = jax.nn.logsumexp(2.0 * log_weights, axis=-1)
-    return jnp.where(bad, jnp.nan, jnp.exp(2.0 * log_sum - log_sum_squares) / n)
+    # Relative to the largest weight: log weights may be large, and infinity minus itself is NaN.
+    weights = jnp.exp(log_weights - jnp.max(log_weights, axis=-1, keepdims=True))
+    return jnp.sum(weights, axis=-1) ** 2 / jnp.sum(weights**2, axis=-1) / log_weights.shape[-1]

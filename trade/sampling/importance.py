@@ -35,7 +35,7 @@ class Weighted(NamedTuple):
 
     def resample(self, key: Array, n: int) -> Array:
         """N unweighted samples, drawn with replacement by their weights."""
-        return self.x[jax.random.categorical(key, self.log_weight, shape=(n,))]
+        return jax.random.choice(key, self.x, (n,), p=jax.nn.softmax(self.log_weight))
 
 
 @eqx.filter_jit

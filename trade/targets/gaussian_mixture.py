@@ -132,7 +132,7 @@ class GaussianMixture(AbstractTarget):
         finest = np.sqrt(np.linalg.eigvalsh(sigma).min() / max(c, 1.0))
         axes = [np.linspace(a, b, int((b - a) / (0.8 * finest)) + 2) for a, b in zip(low, high, strict=True)]
         cell = np.prod([a[1] - a[0] for a in axes])
-        rest = np.stack(np.meshgrid(*axes[1:], indexing="ij"), axis=-1).reshape(-1, self.shape[0] - 1)
+        rest = axes[1][:, None] if len(axes) == 2 else np.zeros((1, 0))
         rows = []
         for value in axes[0]:
             x = np.concatenate([np.full((len(rest), 1), value), rest], axis=1)

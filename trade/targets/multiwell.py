@@ -85,7 +85,8 @@ class MultiWell(AbstractTarget):
         energy = self._energy_1d(x)
         density = np.exp(-(energy - energy.min()) / temperature)
         cdf = np.concatenate([[0.0], np.cumsum(0.5 * (density[1:] + density[:-1]))])
-        u = np.asarray(jax.random.uniform(key, (n, self.d)), np.float64)
+        u = np.asarray(jax.random.uniform(key, (n, self.d)))
+        u = u.astype(np.float64) + 0.5 * np.finfo(u.dtype).eps  # never exactly zero, the end of the table
         return jnp.asarray(np.interp(u, cdf / cdf[-1], x), dtype=float)
 
     def log_partition(self, c: float) -> float:

@@ -87,9 +87,10 @@ class Checkpoints:
         name = f"checkpoint-{step:09d}.eqx"
         checksum = save_tree(self.directory / name, tree)
         write_json(self.manifest, {"step": step, "file": name, "sha256": checksum})
-        for old in self.directory.glob("checkpoint-*.eqx"):
-            if old.name != name:
-                old.unlink(missing_ok=True)
+        for pattern in ("checkpoint-*.eqx", ".*.tmp"):  # a killed run may have left a half-written file
+            for old in self.directory.glob(pattern):
+                if old.name != name:
+                    old.unlink(missing_ok=True)
 
     def load(self, like: Any) -> tuple[int, Any]:
         """The newest state and its step."""

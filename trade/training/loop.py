@@ -16,7 +16,7 @@ from trade.objectives.term import Problem
 from trade.training.checkpoint import Checkpoints
 from trade.training.metrics import MetricsLog
 from trade.training.progress import Progress
-from trade.training.state import Learner, Program, run_chunk
+from trade.training.state import Learner, Means, Program, no_means, run_chunk
 
 Evaluate = Callable[[Any, Array], dict[str, np.ndarray]]
 
@@ -44,11 +44,17 @@ class Schedule:
 
 
 class Trained(eqx.Module):
-    """What a checkpoint holds: learners, and the best flow of each seed so far."""
+    """What a checkpoint holds: learners, the best flow of each seed so far, and losses not yet reported."""
 
     learners: Learner
     best: Any
     best_score: Array
+    means: Means
+
+
+def at_start(learners: Learner, seeds: int | None) -> Trained:
+    """Before the first step."""
+    return Trained(learners, learners.flow, jnp.full(seeds or 1, jnp.inf), no_means(learners.guard.losses))
 
 
 def train(
@@ -85,30 +91,30 @@ def train(
         step, trained = checkpoints.load(start)
     log = MetricsLog(None if directory is None else directory / "metrics.jsonl", resume_at=step if resume else None)
     learners, best, best_score = trained.learners, trained.best, np.asarray(trained.best_score)
-    sums: dict[str, np.ndarray] = {}
-    counts = np.zeros(1)
+    means = trained.means
+
+    def state() -> Trained:
+        return Trained(learners, best, jnp.asarray(best_score), means)
 
     with Progress(program.steps, step, show=progress) as bar:
         while step < program.steps:
             stop = schedule.next_stop(step, program.steps)
-            learners, means = run_chunk(
+            learners, chunk = run_chunk(
                 program, learners, problem, jnp.asarray(step), jnp.asarray(stop), many=seeds is not None
             )
-            chunk = {k: np.atleast_1d(np.asarray(v)) for k, v in means.sums.items()}
-            sums = {k: sums.get(k, 0.0) + v for k, v in chunk.items()}
-            counts = counts + np.atleast_1d(np.asarray(means.count))
+            means = jax.tree.map(jnp.add, means, chunk)
             step = stop
             last = step == program.steps
 
             if np.min(np.atleast_1d(learners.guard.consecutive)) >= schedule.patience:
                 if checkpoints is not None:
-                    checkpoints.save(step, Trained(learners, best, jnp.asarray(best_score)))
+                    checkpoints.save(step, state())
                 raise NonFiniteError(explain(learners, step, program))
             if step % schedule.report == 0 or last:
                 row: dict[str, Any] = {"step": step}
-                row |= {k: (v / np.maximum(counts, 1)).tolist() for k, v in sums.items()}
+                row |= {k: np.atleast_1d(v / jnp.maximum(means.count, 1)).tolist() for k, v in means.sums.items()}
                 row["skipped"] = np.atleast_1d(learners.guard.skipped).tolist()
-                sums, counts = {}, np.zeros(1)
+                means = jax.tree.map(jnp.zeros_like, means)
                 log.append(row)
                 bar.report(row)
             if step % schedule.evaluate == 0 or last:
@@ -121,9 +127,9 @@ def train(
                 log.append(row)
                 bar.report(row)
             if checkpoints is not None and (step % schedule.checkpoint == 0 or last):
-                checkpoints.save(step, Trained(learners, best, jnp.asarray(best_score)))
+                checkpoints.save(step, state())
             bar.advance(step)
-    return Trained(learners, best, jnp.asarray(best_score)), log
+    return state(), log
 
 
 def _choose(better: np.ndarray, new: Any, old: Any, *, many: bool) -> Any:

@@ -5,6 +5,8 @@ import math
 from pathlib import Path
 from typing import Any
 
+from trade.training.checkpoint import write_bytes
+
 
 def plain(value: Any) -> Any:
     """Strict JSON: a number that is not finite becomes null."""
@@ -27,8 +29,7 @@ class MetricsLog:
             return
         if resume_at is not None and path.exists():
             self.rows = [row for row in read_metrics(path) if row["step"] <= resume_at]
-        path.parent.mkdir(parents=True, exist_ok=True)
-        path.write_text("".join(json.dumps(row) + "\n" for row in self.rows))
+        write_bytes(path, "".join(json.dumps(row) + "\n" for row in self.rows).encode())
 
     def append(self, row: dict[str, Any]) -> None:
         """Add a row."""

@@ -90,10 +90,16 @@ def all_finite(tree: Any) -> Array:
 
 
 class Means(eqx.Module):
-    """Sums of the losses of the finite steps of a chunk."""
+    """Sums of the losses of finite steps, and how many there were."""
 
     sums: dict[str, Array]
     count: Array
+
+
+def no_means(losses: dict[str, Any]) -> Means:
+    """Before any step; ``losses`` gives names, shapes and types."""
+    sums = {k: jnp.zeros(v.shape, v.dtype) for k, v in losses.items()}
+    return Means(sums, jnp.zeros(next(iter(sums.values())).shape))
 
 
 @eqx.filter_jit(donate="none")
@@ -112,10 +118,7 @@ def run_chunk(
         return eqx.filter(learner, eqx.is_array), report
 
     step_all = jax.vmap(one, in_axes=(0, None)) if many else one
-    shape = jax.eval_shape(step_all, arrays, first)[1].losses
-    empty = Means(
-        jax.tree.map(lambda s: jnp.zeros(s.shape, s.dtype), shape), jnp.zeros(next(iter(shape.values())).shape)
-    )
+    empty = no_means(jax.eval_shape(step_all, arrays, first)[1].losses)
 
     def body(step: Array, carry: tuple[Any, Means]) -> tuple[Any, Means]:
         arrays, means = carry

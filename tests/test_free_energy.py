@@ -1,0 +1,111 @@
+import jax
+import numpy as np
+import pytest
+from helpers import KEY, gaussian_family, small_flow
+
+from trade import Model, TradeError
+from trade.evaluation.free_energy import FreeEnergy, by_importance, by_integration
+from trade.flows import PowerScaled
+
+TARGET = gaussian_family()
+REFERENCE = 1.1
+METHODS = {"importance": by_importance, "integration": by_integration}
+POINTS, SAMPLES = 9, 1000
+
+
+def exact(c):
+    """log Z(c) - log Z(reference) of the Gaussian family."""
+    return 0.5 * np.log(np.asarray(c) / REFERENCE)
+
+
+def normal_model(exponent):
+    """N(0, c^exponent): the target itself at 1."""
+    latent = PowerScaled(exponent)
+    return Model(small_flow((1,), TARGET.condition, conditional=False, latent=latent), TARGET.condition)
+
+
+@pytest.fixture(scope="module")
+def true_model():
+    return normal_model(1.0)
+
+
+@pytest.fixture(scope="module")
+def rough_model():
+    return normal_model(0.6)
+
+
+@pytest.fixture(params=METHODS)
+def method(request):
+    return METHODS[request.param]
+
+
+def curve(method, model, key=KEY, reference=REFERENCE):
+    return method(model, TARGET, key, reference=reference, points=POINTS, samples=SAMPLES)
+
+
+def test_importance_is_exact_where_the_model_is(true_model):
+    result = curve(by_importance, true_model)
+    np.testing.assert_allclose(result.log_z, exact(result.c), atol=1e-5)
+    assert np.all(result.error < 1e-5)
+
+
+def test_integration_from_the_true_model_has_only_sampling_noise(true_model):
+    result = curve(by_integration, true_model)
+    np.testing.assert_allclose(result.log_z, exact(result.c), atol=0.03)
+    assert np.all(np.abs(result.log_z - exact(result.c)) <= 4 * result.error)
+
+
+def test_curve_agrees_with_the_exact_one_within_its_error(method, rough_model):
+    result = curve(method, rough_model)
+    deviation = np.abs(result.log_z - exact(result.c))
+    assert np.all(deviation <= 4 * result.error)
+    assert np.all(deviation < 0.05)
+
+
+def test_curve_is_zero_at_the_reference_and_uncertain_elsewhere(method, rough_model):
+    result = curve(method, rough_model)
+    zero = list(result.c).index(REFERENCE)
+    assert len(result.c) == POINTS + 1
+    assert np.all(np.diff(result.c) > 0)
+    assert (result.c[0], result.c[-1]) == (0.5, 2.0)
+    assert result.log_z[zero] == result.error[zero] == 0.0
+    away = np.arange(len(result.c)) != zero
+    assert np.all(result.error[away] > 0.0)
+    assert result.reference == REFERENCE
+
+
+def test_errors_are_those_of_repeated_estimates(method, rough_model):
+    curves = [curve(method, rough_model, k) for k in jax.random.split(KEY, 24)]
+    for end in (0, -1):
+        values, errors = (np.array([getattr(c, name)[end] for c in curves]) for name in ("log_z", "error"))
+        assert 0.6 < values.std(ddof=1) / errors.mean() < 1.5
+        assert abs(values.mean() - exact(curves[0].c[end])) < 4 * errors.mean() / np.sqrt(24)
+
+
+@pytest.mark.parametrize("reference", [0.5, 2.0, 1.0])
+def test_reference_on_the_grid_is_not_doubled(method, rough_model, reference):
+    result = curve(method, rough_model, reference=reference)
+    assert len(result.c) == POINTS
+    assert result.log_z[list(result.c).index(reference)] == 0.0
+
+
+def test_reference_with_rounding_is_not_doubled(method, rough_model):
+    reference = float(TARGET.condition.unchart(0.25))  # a grid point, but for float32
+    result = curve(method, rough_model, reference=reference)
+    assert len(result.c) == POINTS
+    assert reference in result.c
+
+
+def test_reference_outside_is_refused(method, rough_model):
+    with pytest.raises(TradeError, match="reference 3 lies outside"):
+        curve(method, rough_model, reference=3.0)
+
+
+def test_too_few_points_are_refused(method, rough_model):
+    with pytest.raises(TradeError, match="at least 5 points, got 4"):
+        method(rough_model, TARGET, KEY, reference=1.0, points=4)
+
+
+def test_at_interpolates_value_and_error():
+    result = FreeEnergy(np.array([1.0, 2.0, 4.0]), np.array([0.0, 1.0, 3.0]), np.array([0.0, 0.1, 0.2]), 1.0)
+    assert result.at(3.0) == pytest.approx((2.0, 0.15))
