@@ -1,6 +1,7 @@
 """A conditional Gaussian whose every quantity has a formula, and the Gaussian family it can learn."""
 
 from dataclasses import dataclass
+from functools import cache
 
 import equinox as eqx
 import jax
@@ -8,7 +9,20 @@ import jax.numpy as jnp
 import numpy as np
 from flowjax.distributions import AbstractDistribution
 
-from trade import Condition, Target, boltzmann
+from trade import (
+    Adam,
+    CausalGrid,
+    Condition,
+    ForwardKL,
+    Gradient,
+    GradientNorm,
+    GridExpectation,
+    Schedule,
+    Target,
+    Trade,
+    boltzmann,
+    fit,
+)
 from trade.flows import MLP, SplineFlow
 from trade.objectives.term import Clock, Problem, is_frozen
 
@@ -51,8 +65,9 @@ def minus_quadratic(x, c):
     return -(x**2).sum() / (2.0 * c)
 
 
+@cache
 def family(low=0.25, high=1.0, boundary=(1.0,), d=1, **options):
-    """log q(x|c) = -|x|²/(2c), so that p(x|c) = N(0, c)."""
+    """log q(x|c) = -|x|²/(2c), so that p(x|c) = N(0, c); the same object each time, to compile once."""
     options = {"rebuild": boltzmann, "log_partition": lambda c: 0.5 * d * np.log(2.0 * np.pi * c), **options}
     return Target(minus_quadratic, (d,), Condition(low, high, boundary=boundary), **options)
 
@@ -105,3 +120,31 @@ def nudged(tree, scale=0.3, seed=0):
         return leaf + scale * rng.standard_normal(leaf.shape) if eqx.is_inexact_array(leaf) else leaf
 
     return jax.tree.map(nudge, tree, is_leaf=is_frozen)
+
+
+def random_gaussian(key):
+    """A flow as a function of a key."""
+    return LinearGaussian(*(0.3 * jax.random.normal(key, (4,))))
+
+
+def stateful_run(**options):
+    """A run in which everything that can have a state has one; what is due falls on different steps."""
+    gradient = Gradient(
+        CausalGrid(5),
+        expectation=GridExpectation(points=5, every=7, samples=16),
+        conditions_per_step=2,
+        points_per_condition=8,
+    )
+    return fit(
+        random_gaussian,
+        family(),
+        {1.0: data_at(1.0)},
+        Trade(gradient, ForwardKL(32), GradientNorm(every=5), start=20),
+        300,
+        optimiser=Adam(0.02),
+        validation={0.4: data_at(0.4, n=64, seed=1)},
+        schedule=Schedule(report=10, evaluate=50, checkpoint=15),
+        evaluation_samples=64,
+        progress=False,
+        **options,
+    )

@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 from gaussians import At, LinearGaussian, clock_at, data_at, family, problem_of, tiny_spline
 
-from trade import BatchExpectation, CausalGrid, Gradient, ModelPoints, Squared, Target, TradeError, Widening
+from trade import BatchExpectation, CausalGrid, Gradient, ModelPoints, Squared, TradeError, Widening
 from trade.flows import PowerScaled
 from trade.objectives.gradient import residual
 

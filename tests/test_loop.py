@@ -189,11 +189,9 @@ def test_persistent_nan_stops_the_run_and_keeps_a_good_state(tmp_path):
     step, kept = Checkpoints(tmp_path).load(like)
     assert step == 15
     assert bool(all_finite((kept.learners.flow, kept.learners.optimiser, kept.learners.objective, kept.best)))
-    good, _ = run(steps=30, schedule=Schedule(report=9, evaluate=100, checkpoint=100), evaluate=no_evaluation)
     first_nine = run_first(9)
     assert same(kept.learners.flow, first_nine.flow)
     assert same(kept.learners.optimiser, first_nine.optimiser)
-    assert not same(good.learners.flow, first_nine.flow)
     assert read_metrics(tmp_path / "metrics.jsonl")[-1]["skipped"] == [1]
 
 

@@ -188,6 +188,7 @@ def two_steps(objective, problem=PROBLEM):
     """Two guarded steps, not compiled as a whole: the small operations are shared by all members."""
     program = Program(objective, Adam(1e-2), 10)
     learner, reports = begin(program, FLOW, problem, KEY), []
+    assert not any(leaf.weak_type for leaf in jax.tree.leaves(learner))  # or the loop would compile twice
     for step in range(2):
         learner, report = advance(program, learner, problem, jnp.asarray(step))
         reports.append(report)

@@ -142,12 +142,12 @@ def fit(
         progress: Show a progress bar.
         notes: Anything to keep with the saved settings.
     """
-    objective = Trade() if objective is None else objective
-    optimiser, schedule = optimiser or Adam(), schedule or Schedule(evaluate=max(steps // 10, 1))
-    directory = None if out is None else Path(out)
     for name, value in (("steps", steps), ("seeds", 1 if seeds is None else seeds)):
         if not isinstance(value, int) or value < 1:
             raise TradeError(f"{name} must be a positive integer, got {value!r}.")
+    objective = Trade() if objective is None else objective
+    optimiser, schedule = optimiser or Adam(), schedule or Schedule(evaluate=max(steps // 10, 1))
+    directory = None if out is None else Path(out)
     if not isinstance(target, AbstractTarget):
         raise TradeError(f"target must be a trade.Target, got {type(target).__name__}.")
     if not hasattr(objective, "value_and_grad"):

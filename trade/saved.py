@@ -75,7 +75,7 @@ def begin_directory(directory: Path, settings: dict[str, Any], *, resume: bool) 
     """Write the settings of a new run, or compare them with those of the run to resume."""
     path = directory / "run.json"
     if not resume:
-        if (directory / "checkpoint.json").exists():
+        if any((directory / name).exists() for name in ("checkpoint.json", "model.json")):
             raise TradeError(f"{directory} already holds a run: resume it, or choose another directory.")
         write_json(path, settings)
         return

@@ -129,7 +129,7 @@ class CausalGrid:
 
     def init(self, problem: Problem) -> State:
         """The running loss at every grid point."""
-        return jnp.full(len(self.grid(problem)), self.initial)
+        return jnp.full(len(self.grid(problem)), self.initial, dtype=float)  # a weak type would compile twice
 
     def sample(self, state: State, key: Array, n: int, problem: Problem, clock: Clock) -> Array:
         """N grid points drawn by the causality weights."""

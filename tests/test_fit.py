@@ -1,0 +1,322 @@
+"""``fit``: TRADE learns, resumes bit for bit, trains seeds together, and refuses what it cannot use."""
+
+import random
+import subprocess
+import sys
+import time
+from dataclasses import dataclass
+from pathlib import Path
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+from gaussians import LinearGaussian, data_at, family, log_normal, random_gaussian, stateful_run, tiny_spline
+
+from trade import Adam, Condition, ForwardKL, Gradient, ReverseKL, Schedule, Target, Trade, TradeError, fit, load
+from trade.flows import PowerScaledNormal
+from trade.objectives.term import Outcome, Term
+from trade.training.metrics import read_metrics
+
+
+def flows_of(run):
+    return [m.flow for m in (*run.final, *run.best)]
+
+
+def check_identical(one, two):
+    pairs = zip(jax.tree.leaves(flows_of(one)), jax.tree.leaves(flows_of(two)), strict=True)
+    for a, b in pairs:
+        assert np.asarray(a).tobytes() == np.asarray(b).tobytes()
+
+
+# --- TRADE learns (Section 4: the boundary and the derivative fix p(x|c) everywhere)
+
+UNSEEN = (0.25, 0.35, 0.5, 0.7)
+FAMILY = family(0.25, 1.0, boundary=())
+
+
+def exact_kl(model, c):
+    """KL(N(0, c) ‖ p_θ(·|c)) by quadrature (Eq. 2)."""
+    x = np.sqrt(c) * np.linspace(-8.0, 8.0, 2001)
+    log_p = log_normal(x, 0.0, c)
+    log_model = np.asarray(model.log_prob(x[:, None], c), np.float64)
+    return float(np.sum(np.exp(log_p) * (log_p - log_model)) * (x[1] - x[0]))
+
+
+def train_spline(objective, out):
+    """A conditional spline flow on a standard normal latent, with data at c = 1 alone."""
+    return fit(
+        lambda key: tiny_spline((1,), FAMILY.condition, key),
+        FAMILY,
+        {1.0: data_at(1.0, n=4096)},
+        objective,
+        400,
+        optimiser=Adam(1e-2),
+        schedule=Schedule(report=100, evaluate=200, checkpoint=400),
+        evaluation_samples=500,
+        out=out,
+        progress=False,
+    )
+
+
+@pytest.fixture(scope="module")
+def learned(tmp_path_factory):
+    objective = Trade(Gradient(conditions_per_step=8, points_per_condition=32), ForwardKL(128), start=0)
+    directory = tmp_path_factory.mktemp("runs") / "learned"
+    return train_spline(objective, directory), directory
+
+
+def test_trade_learns_conditions_it_has_no_data_at(learned):
+    """Eq. 20: after a short training the exact KL is below 0.01 at conditions never seen in data."""
+    run, _ = learned
+    kls = {c: exact_kl(run.model, c) for c in (*UNSEEN, 1.0)}
+    assert max(kls.values()) < 0.01, kls
+
+
+def test_without_the_gradient_term_they_are_not_learned(tmp_path):
+    """The same flow, data and training with Eq. 2 alone: the boundary is learned, the rest is not."""
+    run = train_spline(ForwardKL(128), tmp_path / "run")
+    assert exact_kl(run.model, 1.0) < 0.01
+    assert min(exact_kl(run.model, c) for c in UNSEEN) > 0.03
+
+
+def test_metrics_show_what_happened(learned):
+    run, directory = learned
+    assert [row["step"] for row in run.metrics] == [100, 200, 200, 300, 400, 400]
+    losses = [row for row in run.metrics if "gradient" in row]
+    assert losses[-1]["gradient"][0] < losses[0]["gradient"][0]
+    assert run.metrics[-1]["ess@0.25"][0] > 0.9  # Kish ESS of a model this close
+    assert all(row["skipped"] == [0] for row in losses)
+    assert read_metrics(directory / "metrics.jsonl") == run.metrics
+
+
+def test_run_directory_loads_to_the_same_density(learned):
+    run, directory = learned
+    loaded = load(directory, target=FAMILY)
+    x = np.linspace(-3.0, 3.0, 2001)[:, None]
+    for c in (0.25, 0.6, 1.0):
+        np.testing.assert_array_equal(loaded.model.log_prob(x, c), run.model.log_prob(x, c))
+    check_identical(run, loaded)
+    assert loaded.metrics == run.metrics
+    assert loaded.model.condition == Condition(0.25, 1.0, boundary=(1.0,))  # filled in from the data
+    with pytest.raises(TradeError, match="target"):
+        load(directory).weighted(jax.random.key(0), 10, 0.5)
+
+
+# --- Killed and resumed
+
+
+@pytest.fixture(scope="module")
+def reference(tmp_path_factory):
+    """The uninterrupted run."""
+    directory = tmp_path_factory.mktemp("runs") / "reference"
+    return stateful_run(out=directory), directory
+
+
+KILLED = """
+import sys, time
+sys.path.insert(0, sys.argv[2])
+from gaussians import stateful_run
+from trade.training.checkpoint import Checkpoints
+
+save = Checkpoints.save
+
+def slow_save(self, step, tree):
+    save(self, step, tree)
+    time.sleep(0.2)  # a run that lasts: 20 checkpoints
+
+Checkpoints.save = slow_save
+stateful_run(out=sys.argv[1])
+"""
+
+
+def test_killed_run_resumes_to_bit_identical_parameters(reference, tmp_path):
+    """kill -9 at a random moment after the first checkpoint; the rest of the run is as if nothing had happened."""
+    whole, directory = reference
+    script, out = tmp_path / "killed.py", tmp_path / "killed"
+    script.write_text(KILLED)
+    process = subprocess.Popen([sys.executable, script, out, Path(__file__).parent], stderr=subprocess.PIPE)
+    delay = random.uniform(0.0, 2.0)
+    try:
+        deadline = time.monotonic() + 180.0
+        while not (out / "checkpoint.json").exists() and process.poll() is None and time.monotonic() < deadline:
+            time.sleep(0.01)
+        time.sleep(delay)
+    finally:
+        process.kill()
+    _, errors = process.communicate()
+    assert process.returncode == -9, (delay, errors.decode()[-2000:])
+    assert (out / "checkpoint.json").exists()
+    assert not (out / "model.json").exists()
+
+    resumed = stateful_run(out=out, resume=True)
+    check_identical(whole, resumed)
+    assert resumed.metrics == whole.metrics, delay
+    for name in ("metrics.jsonl", "model.json", "checkpoint.json", "run.json"):
+        assert (out / name).read_text() == (directory / name).read_text(), (name, delay)
+    assert sorted(p.name for p in out.iterdir()) == sorted(p.name for p in directory.iterdir())
+
+
+def test_reference_run_moves_every_state(reference):
+    """The comparison above would mean little if nothing happened in the run."""
+    run, directory = reference
+    steps = [row["step"] for row in run.metrics if "forward_kl" in row]
+    assert steps == list(range(10, 301, 10))
+    weights = [row["lambda"][0] for row in run.metrics if "lambda" in row]
+    assert weights[:2] == [0.0, 0.0]  # the second term begins at step 20
+    assert len(set(weights[2:])) > 5
+    assert [row["step"] for row in run.metrics if "validation_nll" in row] == [50, 100, 150, 200, 250, 300]
+    names = sorted(p.name for p in directory.iterdir())
+    models = ["best-0.eqx", "final-0.eqx"]
+    assert names == sorted(
+        [*models, "checkpoint-000000300.eqx", "checkpoint.json", "metrics.jsonl", "model.json", "run.json"]
+    )
+
+
+def test_resume_refuses_other_settings(reference):
+    """Steps, objective, optimiser, data and seed must be those of the run."""
+    _, directory = reference
+    arguments = {"optimiser": Adam(0.02), "out": directory, "resume": True, "progress": False}
+    with pytest.raises(TradeError, match="cannot be resumed: its objective was"):
+        fit(random_gaussian, family(), {1.0: data_at(1.0)}, ForwardKL(32), 300, **arguments)
+    with pytest.raises(TradeError, match="cannot be resumed: its seed was 0, now it is 3"):
+        stateful_run(out=directory, resume=True, seed=3)
+
+
+def test_resume_needs_a_run_to_resume(tmp_path):
+    with pytest.raises(TradeError, match="does not exist"):
+        stateful_run(out=tmp_path / "nothing", resume=True)
+
+
+# --- Several seeds
+
+
+def test_seeds_as_one_program_equal_single_runs(reference):
+    """Two seeds in one ``vmap`` are the runs with seed 0 and seed 1."""
+    together = stateful_run(seeds=2)
+    alone = [reference[0], stateful_run(seed=1)]
+    assert len(together.final) == len(together.best) == 2
+    for i, single in enumerate(alone):
+        for name in ("mean", "slope", "log_scale", "rate"):
+            for kind in ("final", "best"):
+                got, expected = (getattr(getattr(r, kind)[k].flow, name) for r, k in ((together, i), (single, 0)))
+                np.testing.assert_allclose(got, expected, rtol=2e-3, atol=2e-4, err_msg=f"{kind} {name} of seed {i}")
+    for row, one, two in zip(together.metrics, alone[0].metrics, alone[1].metrics, strict=True):
+        assert row["step"] == one["step"] == two["step"]
+        if "forward_kl" in row:
+            np.testing.assert_allclose(row["forward_kl"], [one["forward_kl"][0], two["forward_kl"][0]], rtol=1e-3)
+    different = np.abs(np.asarray(together.final[0].flow.mean - together.final[1].flow.mean))
+    assert different.max() > 1e-4
+
+
+# --- Model selection (Appendices B.6 and C.3)
+
+
+@dataclass(frozen=True)
+class Drift(Term):
+    """Moves the mean at a constant pace: past the truth, and away from it."""
+
+    name = "drift"
+
+    def loss(self, flow, state, problem, clock, key):
+        return jnp.sum(flow.mean), Outcome(state, jnp.asarray(jnp.nan))
+
+
+def drifting_run(**options):
+    schedule = Schedule(report=100, evaluate=5, checkpoint=100)
+    arguments = (LinearGaussian(mean=2.0), family(), {1.0: data_at(1.0)}, Drift(), 100)
+    return fit(*arguments, optimiser=Adam(0.1), schedule=schedule, evaluation_samples=16, progress=False, **options)
+
+
+def test_best_model_and_final_model_are_both_kept(tmp_path):
+    """The mean drifts from 2 to below -2; the validation NLL is lowest near 0, long before the end."""
+    validation = {1.0: data_at(1.0, seed=5), 0.5: data_at(0.5, seed=6)}
+    run = drifting_run(validation=validation, out=tmp_path)
+    scores = [(row["validation_nll"][0], row["step"]) for row in run.metrics if "validation_nll" in row]
+    best_score, best_step = min(scores)
+    assert 5 < best_step < 95
+    assert float(run.final[0].flow.mean[0]) < -1.5
+    assert abs(float(run.best[0].flow.mean[0])) < 0.5
+    assert run.model is run.best[0]
+    mean_nll = np.mean([-np.mean(run.best[0].log_prob(x, c)) for c, x in validation.items()])
+    np.testing.assert_allclose(mean_nll, best_score, rtol=1e-4)
+    loaded = load(tmp_path, flow=LinearGaussian())
+    check_identical(run, loaded)
+
+
+def test_without_validation_the_final_model_is_the_best():
+    run = drifting_run()
+    assert run.best == run.final
+
+
+# --- What fit refuses
+
+GOOD = data_at(1.0, n=16)
+BAD = GOOD.copy()
+BAD[3] = np.nan
+TWO = family(boundary=(0.25, 1.0))
+TWO_CONDITIONS = PowerScaledNormal((1,), (2,), FAMILY.condition, 1.0, 1.0)
+REFUSED = {
+    "data of the wrong shape": ({"data": {1.0: data_at(1.0, d=2)}}, r"data at c = 1 must have shape \(n, 1\)"),
+    "data without a state axis": ({"data": {1.0: GOOD[:, 0]}}, "data at c = 1 must have shape"),
+    "data that are not numbers": ({"data": {1.0: "samples"}}, "data at c = 1 must be an array of numbers"),
+    "NaN in the data": ({"data": {1.0: BAD}}, "data at c = 1 has 1 of 16 samples with NaN"),
+    "empty data": ({"data": {1.0: GOOD[:0]}}, "data at c = 1 is empty"),
+    "data out of range": ({"data": {1.5: GOOD}}, "data condition 1.5 lies outside"),
+    "data at no number": ({"data": {"warm": GOOD}}, "data condition must be a number"),
+    "data at no boundary": ({"data": {0.5: GOOD}}, "data was given at c = 0.5, which is no boundary"),
+    "data that are no dictionary": ({"data": GOOD}, "data must be a dictionary"),
+    "data with an observation": ({"data": {1.0: (GOOD, GOOD)}}, "data at c = 1 must be samples without"),
+    "a missing boundary": ({"target": TWO}, "data is missing at the boundary value 0.25"),
+    "no data at all": ({"data": None}, "needs data"),
+    "validation of the wrong shape": ({"validation": {0.5: data_at(1.0, d=2)}}, "validation at c = 0.5 must have"),
+    "validation out of range": ({"validation": {9.0: GOOD}}, "validation condition 9 lies outside"),
+    "validation that is no dictionary": ({"validation": GOOD}, "validation must be a dictionary"),
+    "a flow of the wrong shape": ({"flow": LinearGaussian(d=2)}, r"flow has states of shape \(2,\)"),
+    "a flow of the wrong condition": (
+        {"flow": TWO_CONDITIONS},
+        r"flow must be conditioned on a vector of shape \(1,\)",
+    ),
+    "no flow": ({"flow": 3}, "flow must be a flowjax distribution, got int"),
+    "a function that makes no flow": ({"flow": lambda key: "flow"}, "flow must be a flowjax distribution, got str"),
+    "a flow with NaN": ({"flow": LinearGaussian(mean=np.nan)}, "flow has NaN"),
+    "no target": ({"target": lambda x, c: -(x**2) / c}, "target must be a trade.Target"),
+    "no objective": ({"objective": "trade"}, "objective must be"),
+    "no steps": ({"steps": 0}, "steps must be a positive integer, got 0"),
+    "half steps": ({"steps": 1.5}, "steps must be"),
+    "steps in words": ({"steps": "ten"}, "steps must be"),
+    "no seeds": ({"seeds": 0}, "seeds must be"),
+    "resume without out": ({"resume": True}, "resume=True needs the run directory as out"),
+    "evaluation out of range": ({"evaluate_at": (7.0,)}, "evaluation condition 7 lies outside"),
+    "reverse KL out of range": ({"objective": ReverseKL(at=7.0)}, "ReverseKL condition 7 lies outside"),
+    "a target that c does not change": (
+        {"target": Target(lambda x, c: -(x**2).sum() + c, (1,), Condition(0.25, 1.0))},
+        "dependence of log_density on c is constant",
+    ),
+}
+
+
+def call(**options):
+    arguments = {"flow": LinearGaussian(), "target": family(), "data": {1.0: GOOD}, "steps": 2, **options}
+    return fit(progress=False, **arguments)
+
+
+@pytest.mark.parametrize("what", REFUSED)
+def test_fit_refuses(what):
+    """One sentence that names the argument, before anything is compiled."""
+    options, message = REFUSED[what]
+    with pytest.raises(TradeError, match=message) as error:
+        call(**options)
+    assert "\n" not in str(error.value)
+
+
+@pytest.mark.parametrize("kind", ["fit", "save"])
+def test_out_that_already_holds_a_run_is_refused(reference, tmp_path, kind):
+    run, directory = reference
+    if kind == "save":
+        directory = tmp_path / "saved"
+        run.save(directory)
+    before = {p.name: p.read_bytes() for p in directory.iterdir()}
+    with pytest.raises(TradeError, match="already holds a run"):
+        call(out=directory)
+    assert {p.name: p.read_bytes() for p in directory.iterdir()} == before
