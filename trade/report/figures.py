@@ -5,12 +5,13 @@ from typing import Any
 import matplotlib as mpl
 import numpy as np
 from matplotlib.figure import Figure
-from matplotlib.ticker import PercentFormatter, StrMethodFormatter
+from matplotlib.ticker import LogLocator, NullFormatter, PercentFormatter, StrMethodFormatter
 from scipy.interpolate import CubicSpline
 
 from trade.evaluation.free_energy import FreeEnergy
 
 BLUE, ORANGE, GREEN, RED, GREY = "#0072B2", "#D55E00", "#009E73", "#CC3311", "#666666"
+GAMMA = 0.4  # of the colour scale of densities
 STYLE: Any = {
     "font.size": 11,
     "axes.spines.top": False,
@@ -30,11 +31,21 @@ NAMES = {
 
 
 def _figure(width: float, height: float, **layout: Any) -> tuple[Figure, Any]:
-    with mpl.rc_context(STYLE):
-        figure = Figure(figsize=(width, height), layout="constrained")
-        return figure, figure.subplots(**layout)
+    figure = Figure(figsize=(width, height), layout="constrained")
+    return figure, figure.subplots(**layout)
 
 
+def _condition_axis(axis: Any, *, log: bool) -> None:
+    """Label the horizontal axis with plain numbers at 1, 2 and 5 times powers of ten."""
+    axis.set_xlabel("condition c")
+    if log:
+        axis.set_xscale("log")
+        axis.xaxis.set_major_locator(LogLocator(subs=(1.0, 2.0, 5.0)))
+        axis.xaxis.set_minor_formatter(NullFormatter())
+    axis.xaxis.set_major_formatter(StrMethodFormatter("{x:g}"))
+
+
+@mpl.rc_context(STYLE)
 def densities(
     rows: dict[str, list[np.ndarray]], conditions: list[float], extent: float, kl: dict[str, list[float]]
 ) -> Figure:
@@ -52,14 +63,14 @@ def densities(
     for i, (label, grids) in enumerate(rows.items()):
         for j, (c, grid) in enumerate(zip(conditions, grids, strict=True)):
             axis = axes[i, j]
-            # The square root shows the broad and the narrow modes of one panel together.
+            # A small power of the density shows the broad and the narrow modes of one panel together.
             axis.imshow(
-                np.sqrt(grid.T),
+                grid.T**GAMMA,
                 origin="lower",
                 extent=(-extent, extent, -extent, extent),
                 cmap="magma",
                 vmin=0.0,
-                vmax=float(np.sqrt(first[j].max())),
+                vmax=float(first[j].max() ** GAMMA),
                 interpolation="bilinear",
             )
             axis.set(xticks=[], yticks=[])
@@ -75,6 +86,7 @@ def densities(
     return figure
 
 
+@mpl.rc_context(STYLE)
 def against_condition(
     series: dict[str, dict[str, list[float]]], conditions: list[float], boundary: tuple[float, ...], *, log: bool = True
 ) -> Figure:
@@ -96,20 +108,19 @@ def against_condition(
         for c in boundary:
             axis.axvline(c, color=GREY, ls=":", lw=1.2)
             axis.annotate("data", (c, 1.0), xycoords=("data", "axes fraction"), ha="center", va="bottom", color=GREY)
-        if log:
-            axis.set_xscale("log")
+        _condition_axis(axis, log=log)
         if metric == "kl":
             axis.set_yscale("log")
         else:
             axis.set_ylim(0.0, 1.03)
             axis.yaxis.set_major_formatter(PercentFormatter(1.0))
-        axis.xaxis.set_major_formatter(StrMethodFormatter("{x:g}"))
-        axis.set(xlabel="condition c", ylabel=titles[metric])
-        if len(series) > 1:
-            axis.legend()
+        axis.set_ylabel(titles[metric])
+    if len(series) > 1:
+        figure.legend(*axes[0, 0].get_legend_handles_labels(), loc="outside lower center", ncols=len(series))
     return figure
 
 
+@mpl.rc_context(STYLE)
 def training(metrics: list[dict[str, Any]]) -> Figure:
     """Loss terms and ESS over the training steps; thin lines are single seeds."""
     losses = [k for k in NAMES if any(k in row for row in metrics)]
@@ -134,6 +145,7 @@ def training(metrics: list[dict[str, Any]]) -> Figure:
     return figure
 
 
+@mpl.rc_context(STYLE)
 def free_energy(
     curves: dict[str, FreeEnergy], exact: tuple[np.ndarray, np.ndarray] | None, *, log: bool = True
 ) -> Figure:
@@ -161,10 +173,7 @@ def free_energy(
     if exact:
         axes[1, 0].axhline(0.0, color="black", lw=1.0)
         axes[1, 0].set(ylabel="minus exact (±2σ)")
-    if log:
-        axes[-1, 0].set_xscale("log")
-    axes[-1, 0].xaxis.set_major_formatter(StrMethodFormatter("{x:g}"))
-    axes[-1, 0].set_xlabel("condition c")
+    _condition_axis(axes[-1, 0], log=log)
     return figure
 
 

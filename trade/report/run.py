@@ -41,7 +41,8 @@ def write_report(directory: Path, target: AbstractTarget | None = None) -> Path:
             "densities",
             _densities(run, baseline, results),
             "Densities",
-            "Target and models at five conditions; data was given at c = 1 alone. Square-root colour scale.",
+            "Target and models at five conditions; data was given at c = 1 alone. The colour scale is the density"
+            " to the power 0.4.",
         )
     if run.target is not None and run.model.observation_shape is None:
         add(
