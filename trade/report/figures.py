@@ -21,6 +21,7 @@ STYLE: Any = {
     "axes.axisbelow": True,
     "legend.frameon": False,
     "savefig.dpi": 150,
+    "figure.dpi": 150,
 }
 NAMES = {
     "forward_kl": "boundary: negative log-likelihood",

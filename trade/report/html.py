@@ -20,8 +20,9 @@ PAGE = """<!doctype html>
   p.lead {{ color: var(--soft); margin: 0 0 1.5rem; }}
   section {{ background: #fff; border: 1px solid var(--line); border-radius: .6rem; padding: 1.1rem 1.2rem;
             margin: 0 0 1.2rem; }}
-  img {{ width: 100%; height: auto; display: block; }}
-  figcaption, .note {{ color: var(--soft); font-size: .92rem; margin-top: .5rem; }}
+  img {{ max-width: 100%; min-width: min(36rem, 160vw); height: auto; display: block; margin: 0 auto; }}
+  figcaption, .note {{ color: var(--soft); font-size: .92rem; margin-top: .5rem; overflow-wrap: anywhere; }}
+  summary {{ font-size: 1.15rem; font-weight: 700; cursor: pointer; }}
   figure {{ margin: 0; }}
   .scroll {{ overflow-x: auto; }}
   table {{ border-collapse: collapse; width: 100%; font-variant-numeric: tabular-nums; font-size: .95rem; }}
@@ -42,7 +43,7 @@ def figure(path: Path, title: str, caption: str) -> str:
     data = base64.b64encode(path.read_bytes()).decode()
     return (
         f"<section><h2>{html.escape(title)}</h2><figure>"
-        f'<img alt="{html.escape(title)}" src="data:image/png;base64,{data}">'
+        f'<div class=scroll><img alt="{html.escape(title)}" src="data:image/png;base64,{data}"></div>'
         f"<figcaption>{html.escape(caption)}</figcaption></figure></section>"
     )
 
@@ -66,8 +67,10 @@ def table(
 
 
 def preformatted(title: str, text: str) -> str:
-    """A section with text as it is."""
-    return f"<section><h2>{html.escape(title)}</h2><pre>{html.escape(text)}</pre></section>"
+    """A section with text as it is, folded away until asked for."""
+    return (
+        f"<section><details><summary>{html.escape(title)}</summary><pre>{html.escape(text)}</pre></details></section>"
+    )
 
 
 def page(title: str, lead: str, sections: Sequence[str]) -> str:
