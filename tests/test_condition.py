@@ -27,6 +27,13 @@ def test_log_chart_is_even_in_ratios_and_linear_chart_in_differences():
     np.testing.assert_allclose(LOG.slope, 0.5 * np.log(35.0))
 
 
+@pytest.mark.parametrize("ends", [(300.0, 600.0), (1e-9, 1e-8), (1000.0, 1100.0), (1e-3, 1e6)])
+def test_log_chart_keeps_single_precision(ends):
+    condition = Condition(*ends)
+    np.testing.assert_allclose(condition.chart(jnp.array(ends)), [-1.0, 1.0], atol=3e-7 / min(condition.slope, 1.0))
+    np.testing.assert_allclose(condition.unchart(jnp.array([-1.0, 1.0])), ends, rtol=1e-6)
+
+
 @pytest.mark.parametrize("condition", [LOG, LINEAR], ids=["log", "linear"])
 def test_grid_is_even_in_the_chart_and_ends_exactly(condition):
     grid = condition.grid(9)
@@ -41,7 +48,11 @@ def test_grid_with_boundary_holds_boundaries_and_has_the_size_asked_for():
     assert np.all(np.diff(grid) > 0)
     assert (grid[0], grid[-1]) == (-1.0, 1.0)
     for wall in np.asarray(condition.boundary_chart()):
-        assert np.min(np.abs(grid - wall)) == 0.0
+        assert np.min(np.abs(grid - wall)) < 1e-6
+
+
+def test_grid_without_a_boundary_is_even():
+    np.testing.assert_allclose(Condition(0.2, 7.0).grid_with_boundary(5), np.linspace(-1, 1, 5))
 
 
 @pytest.mark.parametrize("ends", [(300.0, 600.0), (19.032725898923, 25.457627660656), (1000.0, 1100.0)])

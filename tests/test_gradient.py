@@ -29,12 +29,17 @@ class ExactExpectation(BatchExpectation):
         return jnp.full(len(u), 0.5 * D * SLOPE)
 
 
+@eqx.filter_jit
+def loss_of(term, flow, problem):
+    """Loss and outcome of one evaluation."""
+    return term.loss(flow, term.init(KEY, problem), problem, CLOCK, KEY)
+
+
 def spline_loss(exponent, expectation, conditions):
     """Eq. 19 of an untrained conditional spline flow whose latent has variance c^exponent."""
     flow = tiny_spline((D,), TARGET.condition, latent=PowerScaled(exponent))
     term = Gradient(conditions, expectation=expectation, norm=Squared(), points_per_condition=500)
-    loss = eqx.filter_jit(lambda f: term.loss(f, term.init(KEY, PROBLEM), PROBLEM, CLOCK, KEY)[0])
-    return float(loss(flow))
+    return float(loss_of(term, flow, PROBLEM)[0])
 
 
 def test_residual_by_hand():
@@ -51,7 +56,7 @@ def test_residual_of_the_exact_density_is_the_sampling_error_of_the_expectation(
     """Eqs. 10, 19, 25: what is left is (Ē - E)², on average Var/n, here (d/2) slope²/n."""
     exact = LinearGaussian(log_scale=-0.5 * SLOPE, rate=0.5 * SLOPE, d=D)  # N(0, c), as c = 2^(u-1)
     term = Gradient(expectation=BatchExpectation(samples=5000), norm=Squared())
-    value = float(term.loss(exact, term.init(KEY, PROBLEM), PROBLEM, CLOCK, KEY)[0])
+    value = float(loss_of(term, exact, PROBLEM)[0])
     assert 0.0 < value < 5.0 * 0.5 * D * SLOPE**2 / 5000
 
 
@@ -86,7 +91,8 @@ def test_value_and_gradient_by_hand():
     target = family(0.25, 1.0)
     term = Gradient(At((u,)), Quantiles(), norm=Squared(), conditions_per_step=1, points_per_condition=3)
     flow = LinearGaussian(m, b, log_s, r)
-    report, grads, _ = term.value_and_grad(flow, ((), ()), problem_of(target), CLOCK, KEY)
+    run = eqx.filter_jit(lambda f: term.value_and_grad(f, ((), ()), problem_of(target), CLOCK, KEY)[:2])
+    report, grads = run(flow)
 
     z, s = np.array([-1.0, 0.5, 2.0]), np.exp(log_s + r * u)
     x = m + b * u + s * z
@@ -112,7 +118,7 @@ def test_loss_is_fed_back_to_the_condition_sampler():
     term = Gradient(CausalGrid(6, ema=0.9), conditions_per_step=1, points_per_condition=16)
     problem = problem_of(family(0.25, 1.0))
     before = term.init(KEY, problem)
-    loss, outcome = term.loss(LinearGaussian(0.2), before, problem, CLOCK, KEY)
+    loss, outcome = loss_of(term, LinearGaussian(0.2), problem)
     changed = np.flatnonzero(np.asarray(outcome.state[0] != before[0]))
     assert len(changed) == 1
     np.testing.assert_allclose(outcome.state[0][changed[0]], 0.9 * 1.0 + 0.1 * float(loss), rtol=1e-5)
@@ -140,10 +146,10 @@ def test_first_bad_condition_is_named():
         family().__class__(lambda x, c: jnp.where(c < 0.5, jnp.nan, -(x**2).sum() / c), (1,), TARGET.condition)
     )
     term = Gradient(At((0.8, -0.6, -0.9)), conditions_per_step=3, points_per_condition=4)
-    _, outcome = term.loss(LinearGaussian(), ((), ()), problem, CLOCK, KEY)
+    _, outcome = loss_of(term, LinearGaussian(), problem)
     np.testing.assert_allclose(outcome.suspect, 2.0**-1.6, rtol=1e-5)
     healthy = Gradient(At((0.8,)), conditions_per_step=3, points_per_condition=4)
-    assert np.isnan(healthy.loss(LinearGaussian(), ((), ()), problem, CLOCK, KEY)[1].suspect)
+    assert np.isnan(loss_of(healthy, LinearGaussian(), problem)[1].suspect)
 
 
 @pytest.mark.parametrize("option", ["conditions_per_step", "points_per_condition"])

@@ -31,7 +31,7 @@ class Condition:
 
     Example:
         >>> temperature = Condition(300.0, 600.0, scale="log", boundary=600.0)
-        >>> float(temperature.chart(600.0)), round(float(temperature.unchart(-1.0)))
+        >>> round(float(temperature.chart(600.0)), 3), round(float(temperature.unchart(-1.0)))
         (1.0, 300)
     """
 
@@ -79,6 +79,12 @@ class Condition:
         return (math.log(ends[0]), math.log(ends[1])) if self.scale == "log" else ends
 
     @property
+    def _centre(self) -> float:
+        """The condition at u = 0."""
+        middle = 0.5 * sum(self._ends)
+        return math.exp(middle) if self.scale == "log" else middle
+
+    @property
     def slope(self) -> float:
         """d(log c)/du for a log scale, dc/du for a linear one: half the range."""
         low, high = self._ends
@@ -87,15 +93,13 @@ class Condition:
     def chart(self, c: ArrayLike) -> Array:
         """The chart u(c), which is -1 at ``low`` and 1 at ``high``."""
         c = jnp.asarray(c, dtype=jnp.result_type(float))
-        v = jnp.log(c) if self.scale == "log" else c
-        low, high = self._ends
-        return (v - 0.5 * (low + high)) / self.slope
+        # The ratio before the logarithm: a difference of logarithms would lose float32 digits.
+        return (jnp.log(c / self._centre) if self.scale == "log" else c - self._centre) / self.slope
 
     def unchart(self, u: ArrayLike) -> Array:
         """The condition c at chart coordinate u."""
-        low, high = self._ends
-        v = 0.5 * (low + high) + self.slope * jnp.asarray(u)
-        return jnp.exp(v) if self.scale == "log" else v
+        v = self.slope * jnp.asarray(u)
+        return self._centre * jnp.exp(v) if self.scale == "log" else self._centre + v
 
     def boundary_chart(self) -> Array:
         """The chart coordinates of the boundary values."""
@@ -120,9 +124,7 @@ class Condition:
         """Sorted chart coordinates of ``points`` grid points, boundary values among them."""
         inner = np.linspace(-1.0, 1.0, max(points - len(self.boundary), 2))
         # In NumPy, since under a trace the chart would give a traced value.
-        low, high = self._ends
         walls = np.asarray(self.boundary, dtype=float)
-        walls = (np.log(walls) if self.scale == "log" else walls) - 0.5 * (low + high)
-        walls = walls / self.slope
-        inner = inner[np.min(np.abs(inner[:, None] - walls), axis=1) > 1e-4]  # walls carry float32 rounding
+        walls = (np.log(walls / self._centre) if self.scale == "log" else walls - self._centre) / self.slope
+        inner = inner[np.min(np.abs(inner[:, None] - walls), axis=1, initial=np.inf) > 1e-4]
         return np.sort(np.concatenate([inner, walls]))
