@@ -98,6 +98,7 @@ def test_help_names_every_command(place):
         assert command in result.stdout
 
 
+@pytest.mark.slow
 def test_demo_writes_everything(tmp_path):
     result = trade("demo", "--out", "demo", "--steps", "30", "--baseline-steps", "20", cwd=tmp_path)
     assert result.returncode == 0, result.stderr
