@@ -60,13 +60,13 @@ class Run:
         return self.target
 
     def weighted(self, key: Array, n: int, c: float, observation: ArrayLike | None = None) -> Weighted:
-        """N samples at c with importance weights to the target, and their ESS."""
+        """n samples at c with importance weights to the target, and their ESS."""
         return weighted_samples(self.model, self._target(), key, n, c, observation)
 
     def log_partition(
         self, *, method: str = "importance", samples: int = 10_000, points: int = 33, key: Array | None = None
     ) -> FreeEnergy:
-        """Log Z(c) - log Z(c0) over the whole range, with errors.
+        """log Z(c) - log Z(c0) over the whole range, with errors.
 
         Args:
             method: ``"importance"`` (each c on its own) or ``"integral"`` (of d log Z/du).

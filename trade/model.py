@@ -26,7 +26,7 @@ def flow_condition(flow: AbstractDistribution, u: Array, y: Array | None = None)
 
 
 def log_prob(flow: AbstractDistribution, x: Array, u: Array, y: Array | None = None) -> Array:
-    """Log p_θ(x|u) of one state, Eq. 1."""
+    """log p_θ(x|u) of one state, Eq. 1."""
     flow = unwrap(flow)
     return flow._log_prob(x, flow_condition(flow, u, y))
 
@@ -79,7 +79,7 @@ class Model(eqx.Module):
         return _join([p[0] for p in parts]), _join([p[1] for p in parts])
 
     def log_prob(self, x: ArrayLike, c: float, observation: ArrayLike | None = None) -> Array:
-        """Log p_θ(x|c) for a state or a batch of states."""
+        """log p_θ(x|c) for a state or a batch of states."""
         return self._batched(_log_prob_batch, x, c, observation)
 
     def condition_score(self, x: ArrayLike, c: float, observation: ArrayLike | None = None) -> Array:

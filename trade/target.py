@@ -46,14 +46,14 @@ class AbstractTarget(eqx.Module):
 
     @abstractmethod
     def log_density(self, x: Array, c: Array, y: Array | None = None) -> Array:
-        """Log q(x|c) (or log q(x|c, y)): a scalar, up to a constant that may depend on c."""
+        """log q(x|c) (or log q(x|c, y)): a scalar, up to a constant that may depend on c."""
 
     def condition_derivative(self, x: Array, c: Array, y: Array | None = None) -> Array:
         """∂_c log q(x|c), by forward-mode differentiation unless a subclass knows better."""
         return jax.jvp(lambda t: self.log_density(x, t, y), (c,), (jnp.ones_like(c),))[1]
 
     def log_density_at(self, x: Array, u: Array, y: Array | None = None) -> Array:
-        """Log q(x|c(u)) at chart coordinate u."""
+        """log q(x|c(u)) at chart coordinate u."""
         return self.log_density(x, self.condition.unchart(u), y)
 
     def score(self, x: Array, u: Array, y: Array | None = None) -> Array:
@@ -62,7 +62,7 @@ class AbstractTarget(eqx.Module):
         return self.condition_derivative(x, c, y) * slope
 
     def rebuild(self, log_p0: Array, x: Array, c: Array, c0: Array, y: Array | None = None) -> Array:
-        """Log q(x|c) from log p(x|c0) alone, for energy-free training (Section 4.3.5)."""
+        """log q(x|c) from log p(x|c0) alone, for energy-free training (Section 4.3.5)."""
         raise TradeError(
             f"{type(self).__name__} has no energy-free rule: give Target(rebuild=...),"
             " for example trade.boltzmann or trade.power."
@@ -77,7 +77,7 @@ class AbstractTarget(eqx.Module):
         raise TradeError(f"{type(self).__name__} has no exact sampler.")
 
     def log_partition(self, c: float) -> float:
-        """Log Z(c) = log ∫ q(x|c) dx, where it is known."""
+        """log Z(c) = log ∫ q(x|c) dx, where it is known."""
         raise TradeError(f"{type(self).__name__} has no known log partition function.")
 
 

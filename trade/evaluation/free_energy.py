@@ -41,7 +41,7 @@ class FreeEnergy:
 def by_importance(
     model: Model, target: AbstractTarget, key: Array, *, reference: float, points: int = 33, samples: int = 10_000
 ) -> FreeEnergy:
-    """Log Z(c) = log E_{p_θ}[q/p_θ], at each condition on its own."""
+    """log Z(c) = log E_{p_θ}[q/p_θ], at each condition on its own."""
     grid = _grid(model, reference, points)
     values, errors = [], []
     for k, c in zip(jax.random.split(key, len(grid)), grid, strict=True):

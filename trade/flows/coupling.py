@@ -94,7 +94,7 @@ class SplineCoupling(AbstractBijection):
 
 
 def _bounded(x: Array, limit: float) -> Array:
-    """X near zero, ±limit far away."""
+    """x near zero, ±limit far away."""
     return limit * jnp.tanh(x / limit)
 
 

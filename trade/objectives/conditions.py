@@ -23,7 +23,7 @@ class ConditionSampler(Protocol):
         ...
 
     def sample(self, state: State, key: Array, n: int, problem: Problem, clock: Clock) -> Array:
-        """N chart coordinates."""
+        """n chart coordinates."""
         ...
 
     def update(self, state: State, u: Array, losses: Array, problem: Problem) -> State:
@@ -132,7 +132,7 @@ class CausalGrid:
         return jnp.full(len(self.grid(problem)), self.initial, dtype=float)  # a weak type would compile twice
 
     def sample(self, state: State, key: Array, n: int, problem: Problem, clock: Clock) -> Array:
-        """N grid points drawn by the causality weights."""
+        """n grid points drawn by the causality weights."""
         logits = self.log_weights(state, problem, clock)
         return self.grid(problem)[jax.random.categorical(key, logits, shape=(n,))]
 

@@ -18,7 +18,7 @@ class Density(Protocol):
     def evaluate(
         self, flow: AbstractDistribution, problem: Problem, x: Array, u: Array, y: Array | None
     ) -> tuple[Array, Array]:
-        """Log q(x|u) and ∂_u log q(x|u)."""
+        """log q(x|u) and ∂_u log q(x|u)."""
         ...
 
 
@@ -29,7 +29,7 @@ class TrueDensity:
     def evaluate(
         self, flow: AbstractDistribution, problem: Problem, x: Array, u: Array, y: Array | None
     ) -> tuple[Array, Array]:
-        """Log q(x|u) and ∂_u log q(x|u)."""
+        """log q(x|u) and ∂_u log q(x|u)."""
         return problem.target.log_density_at(x, u, y), problem.target.score(x, u, y)
 
 
@@ -43,7 +43,7 @@ class EnergyFree:
     def evaluate(
         self, flow: AbstractDistribution, problem: Problem, x: Array, u: Array, y: Array | None
     ) -> tuple[Array, Array]:
-        """Log q(x|u) and ∂_u log q(x|u), from log p_θ at the nearest boundary."""
+        """log q(x|u) and ∂_u log q(x|u), from log p_θ at the nearest boundary."""
         condition = problem.condition
         u0 = condition.boundary_chart()[condition.nearest_boundary(u)]
         c0 = condition.unchart(u0)

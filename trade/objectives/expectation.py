@@ -38,7 +38,7 @@ class Base(Protocol):
         n: int,
         key: Array,
     ) -> tuple[Array, Array]:
-        """N states and their log base density, up to a constant."""
+        """n states and their log base density, up to a constant."""
         ...
 
 
@@ -58,7 +58,7 @@ class FromModel:
         n: int,
         key: Array,
     ) -> tuple[Array, Array]:
-        """N states of p_θ(x|u)."""
+        """n states of p_θ(x|u)."""
         return jax.vmap(lambda k: draw(flow, k, u, y))(jax.random.split(key, n))
 
 
@@ -78,7 +78,7 @@ class FromBoundaryModel:
         n: int,
         key: Array,
     ) -> tuple[Array, Array]:
-        """N states of p_θ(x|u0)."""
+        """n states of p_θ(x|u0)."""
         u0 = problem.condition.boundary_chart()[problem.condition.nearest_boundary(u)]
         return jax.vmap(lambda k: draw(flow, k, u0, y))(jax.random.split(key, n))
 
@@ -99,7 +99,7 @@ class FromData:
         n: int,
         key: Array,
     ) -> tuple[Array, Array]:
-        """N data points of the nearest boundary."""
+        """n data points of the nearest boundary."""
         if y is not None:
             raise TradeError("FromData cannot serve targets with an observation: use FromModel.")
         nearest = problem.condition.nearest_boundary(u)

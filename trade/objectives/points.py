@@ -23,7 +23,7 @@ class ModelPoints:
     symmetries: bool = False
 
     def draw(self, flow: AbstractDistribution, u: Array, y: Array | None, n: int, key: Array) -> tuple[Array, Array]:
-        """N states of p_θ(x|u) and their log density."""
+        """n states of p_θ(x|u) and their log density."""
         return jax.vmap(lambda k: draw(flow, k, u, y))(jax.random.split(key, n))
 
     def perturb(self, x: Array, problem: Problem, key: Array) -> Array:

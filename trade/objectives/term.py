@@ -33,7 +33,7 @@ class Problem(eqx.Module):
     observations: tuple[Array, ...] | None = None
 
     def batch(self, key: Array, boundary: int, n: int) -> tuple[Array, Array | None]:
-        """N states (and observations) drawn with replacement from the data at one boundary."""
+        """n states (and observations) drawn with replacement from the data at one boundary."""
         if not self.data:
             raise TradeError("This objective needs data at a boundary condition, but fit got none.")
         data = self.data[boundary]
@@ -42,7 +42,7 @@ class Problem(eqx.Module):
         return data[index], y
 
     def draw_observations(self, key: Array, n: int) -> Array | None:
-        """N observations from the data, or None when the target takes none."""
+        """n observations from the data, or None when the target takes none."""
         if self.target.observation_shape is None:
             return None
         return self.batch(key, 0, n)[1]

@@ -150,7 +150,7 @@ def training(metrics: list[dict[str, Any]]) -> Figure:
 def free_energy(
     curves: dict[str, FreeEnergy], exact: tuple[np.ndarray, np.ndarray] | None, *, log: bool = True
 ) -> Figure:
-    """Log Z(c) - log Z(c0) by each method, beside the exact curve where there is one."""
+    """log Z(c) - log Z(c0) by each method, beside the exact curve where there is one."""
     figure, axes = _figure(
         6.4,
         5.0 if exact else 3.8,

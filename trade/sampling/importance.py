@@ -34,13 +34,13 @@ class Weighted(NamedTuple):
         return jnp.tensordot(jax.nn.softmax(self.log_weight), jax.vmap(function)(self.x), axes=1)
 
     def resample(self, key: Array, n: int) -> Array:
-        """N unweighted samples, drawn with replacement by their weights."""
+        """n unweighted samples, drawn with replacement by their weights."""
         return jax.random.choice(key, self.x, (n,), p=jax.nn.softmax(self.log_weight))
 
 
 @eqx.filter_jit
 def log_density_batch(target: AbstractTarget, x: Array, c: Array, y: Array | None = None) -> Array:
-    """Log q(x|c) of a batch of states at one condition."""
+    """log q(x|c) of a batch of states at one condition."""
     return jax.vmap(lambda v: target.log_density(v, c, y))(x)
 
 

@@ -62,7 +62,7 @@ class GaussianMixture(AbstractTarget):
         return {"means": mu, "covariances": sigma, "condition": self.condition, "weights": w}
 
     def log_density(self, x: Array, c: Array, y: Array | None = None) -> Array:
-        """C log Σ_i w_i N(x; μ_i, Σ_i)."""
+        """c log Σ_i w_i N(x; μ_i, Σ_i)."""
         return c * self._log_mixture(x)
 
     def condition_derivative(self, x: Array, c: Array, y: Array | None = None) -> Array:
@@ -75,11 +75,11 @@ class GaussianMixture(AbstractTarget):
         return jax.nn.logsumexp(self.log_amplitudes - 0.5 * distance)
 
     def rebuild(self, log_p0: Array, x: Array, c: Array, c0: Array, y: Array | None = None) -> Array:
-        """Log q = (c/c0) log p0."""
+        """log q = (c/c0) log p0."""
         return power(log_p0, x, c, c0, y)
 
     def sample(self, key: Array, n: int, c: float) -> Array:
-        """N exact samples by rejection from Σ_i a_i^c, which is again a Gaussian mixture.
+        """n exact samples by rejection from Σ_i a_i^c, which is again a Gaussian mixture.
 
         With π_i = a_i/Σa the ratio of densities is R = 1/Σ π_i^c. It is at most 1 for c <= 1;
         for c > 1 its largest value is searched for, and raised if a proposal ever exceeds it.
@@ -121,7 +121,7 @@ class GaussianMixture(AbstractTarget):
         return (float(self._log_ratio(np.concatenate(points), c).max()) if points else 0.0) + 0.2
 
     def log_partition(self, c: float) -> float:
-        """Log ∫ p(x)^c dx, by quadrature in one or two dimensions."""
+        """log ∫ p(x)^c dx, by quadrature in one or two dimensions."""
         c = self.condition.check(c)
         if self.shape[0] > 2:
             raise TradeError(f"GaussianMixture knows log Z for d = 1 and 2 only, got d = {self.shape[0]}.")

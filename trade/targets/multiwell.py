@@ -65,7 +65,7 @@ class MultiWell(AbstractTarget):
         return self.energy(x) / c**2
 
     def rebuild(self, log_p0: Array, x: Array, c: Array, c0: Array, y: Array | None = None) -> Array:
-        """Log q = (T0/T) log p0."""
+        """log q = (T0/T) log p0."""
         return boltzmann(log_p0, x, c, c0, y)
 
     def _reach(self, temperature: float) -> float:
@@ -78,7 +78,7 @@ class MultiWell(AbstractTarget):
         return self.a * x + self.b * x**2 + self.c * x**4
 
     def sample(self, key: Array, n: int, c: float) -> Array:
-        """N exact samples, by the inverse of the one-dimensional distribution function."""
+        """n exact samples, by the inverse of the one-dimensional distribution function."""
         temperature = self.condition.check(c)
         reach = self._reach(temperature)
         x = np.linspace(-reach, reach, 100_001)
@@ -90,7 +90,7 @@ class MultiWell(AbstractTarget):
         return jnp.asarray(np.interp(u, cdf / cdf[-1], x), dtype=float)
 
     def log_partition(self, c: float) -> float:
-        """D times the logarithm of a one-dimensional integral."""
+        """d times the logarithm of a one-dimensional integral."""
         temperature = self.condition.check(c)
         reach = self._reach(temperature)
         x = np.linspace(-reach, reach, 100_001)
