@@ -7,9 +7,9 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 from flowjax.bijections import Chain
-from helpers import KEY, TINY, all_finite, cast, noisy, precision, small_flow
 from paramax import unwrap
 from scipy.stats import norm
+from small_flows import KEY, TINY, all_finite, cast, noisy, precision, small_flow
 
 from trade import Condition, Model, Target, TradeError
 from trade.flows import (

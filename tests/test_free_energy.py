@@ -1,7 +1,7 @@
 import jax
 import numpy as np
 import pytest
-from helpers import KEY, gaussian_family, small_flow
+from small_flows import KEY, gaussian_family, small_flow
 
 from trade import Model, TradeError
 from trade.evaluation.free_energy import FreeEnergy, by_importance, by_integration
