@@ -73,8 +73,9 @@ class Model(eqx.Module):
         """Draw n states at condition c, with log p_θ(x|c), in one pass."""
         if not isinstance(n, int) or n < 1:
             raise TradeError(f"n must be a positive integer, got {n!r}.")
-        u = self.condition.chart(self.condition.check(c))
-        y = self._observation(observation)
+        u, y = self._chart(c), self._observation(observation)
+        if n <= CHUNK:
+            return _draw_many(self.flow, key, n, u, y)
         parts = [_draw_batch(self.flow, keys, u, y) for keys in _split(jax.random.split(key, n))]
         return _join([p[0] for p in parts]), _join([p[1] for p in parts])
 
@@ -84,9 +85,11 @@ class Model(eqx.Module):
 
     def condition_score(self, x: ArrayLike, c: float, observation: ArrayLike | None = None) -> Array:
         """∂_c log p_θ(x|c) for a state or a batch of states, in the unit of c."""
-        u = self.condition.chart(self.condition.check(c))
-        slope = jax.grad(self.condition.unchart)(u)
+        slope = jax.grad(self.condition.unchart)(self._chart(c))
         return self._batched(_score_batch, x, c, observation) / slope
+
+    def _chart(self, c: float) -> Array:
+        return _chart(self.condition, jnp.asarray(self.condition.check(c), jnp.result_type(float)))
 
     def _observation(self, observation: ArrayLike | None) -> Array | None:
         if self.observation_shape is None:
@@ -105,8 +108,7 @@ class Model(eqx.Module):
         lead = x.shape[: x.ndim - len(self.shape)]
         if x.ndim < len(self.shape) or x.shape[len(lead) :] != self.shape:
             raise TradeError(f"x must have shape (..., {', '.join(map(str, self.shape))}), got {x.shape}.")
-        u = self.condition.chart(self.condition.check(c))
-        y = self._observation(observation)
+        u, y = self._chart(c), self._observation(observation)
         flat = x.reshape(-1, *self.shape)
         parts = [function(self.flow, part, u, y) for part in _split(flat)]
         return _join(parts).reshape(lead)
@@ -120,6 +122,14 @@ def _split(array: Array) -> list[Array]:
     if len(array) <= CHUNK:
         return [array]
     return [array[i : i + CHUNK] for i in range(0, len(array), CHUNK)]
+
+
+_chart = jax.jit(lambda condition, c: condition.chart(c), static_argnums=0)  # compiled: one dispatch, not five
+
+
+@eqx.filter_jit
+def _draw_many(flow: AbstractDistribution, key: Array, n: int, u: Array, y: Array | None) -> tuple[Array, Array]:
+    return _draw_batch(flow, jax.random.split(key, n), u, y)
 
 
 @eqx.filter_jit

@@ -69,10 +69,13 @@ class SplineCoupling(AbstractBijection):
         if self.cond_shape is not None and condition is not None:  # a flow also passes what only its latent depends on
             inputs = jnp.concatenate([inputs, condition])
         raw = self.network(inputs).reshape(self.shape[0] - self.passive, -1)
-        return raw[:, :-2], _bounded(raw[:, -2], MAX_LOG_SCALE), _bounded(raw[:, -1], self.interval)
+        # Split and not sliced: the derivative joins the parts, where that of slices would pad and add them.
+        count = spline.parameter_count(self.bins)
+        raw, log_scale, shift = jnp.split(raw, [count, count + 1], axis=-1)
+        return raw, _bounded(log_scale[:, 0], MAX_LOG_SCALE), _bounded(shift[:, 0], self.interval)
 
     def inverse_and_log_det(self, y: Array, condition: Array | None = None) -> tuple[Array, Array]:
-        passive, active = y[: self.passive], y[self.passive :]
+        passive, active = jnp.split(y, [self.passive])
         raw, log_scale, shift = self._parameters(passive, condition)
         active, log_slope = spline.forward(active, raw, self.interval)
         active = active * jnp.exp(log_scale) + shift
@@ -80,7 +83,7 @@ class SplineCoupling(AbstractBijection):
 
     def transform_and_log_det(self, x: Array, condition: Array | None = None) -> tuple[Array, Array]:
         x = self._permute(x, back=True)
-        passive, active = x[: self.passive], x[self.passive :]
+        passive, active = jnp.split(x, [self.passive])
         raw, log_scale, shift = self._parameters(passive, condition)
         active = (active - shift) * jnp.exp(-log_scale)
         active, log_slope = spline.inverse(active, raw, self.interval)

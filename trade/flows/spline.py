@@ -1,7 +1,11 @@
 """Monotone rational-quadratic splines with identity tails, as pure functions.
 
 Durkan et al. 2019, Eqs. 4-8. Everything acts elementwise on ``x`` of shape ``(n,)``
-with raw parameters of shape ``(n, 3 * bins - 1)``; raw zeros give the identity.
+with raw parameters of shape ``(n, 3 * bins - 1)``: the logits of the widths, those of the
+heights, and the inner slopes. Raw zeros give the identity.
+
+Only what the bin of a point needs is ever normalised: the softmax and the softplus are taken
+of sums and values that were picked from the raw parameters, not of all of them.
 
 Warning:
     A spline acts only on (-interval, interval). Outside it is the identity: data must
@@ -9,14 +13,28 @@ Warning:
 """
 
 import math
+from typing import NamedTuple
 
 import jax
 import jax.numpy as jnp
+import numpy as np
 from jax import Array
 
 MIN_BIN = 1e-2  # smallest width and height of a bin, as a fraction of the interval
 MIN_SLOPE = 1e-3
+MAX_LOGIT = 30.0  # of a width or height; with MIN_BIN no spline comes near it
 _SLOPE_SHIFT = math.log(math.expm1(1.0 - MIN_SLOPE))  # softplus(shift) + MIN_SLOPE = 1
+
+
+class _Bin(NamedTuple):
+    """Of one bin: left edge, size and end slopes. Own coordinate is the one given, other the one sought."""
+
+    own_edge: Array
+    other_edge: Array
+    own_size: Array
+    other_size: Array
+    left_slope: Array
+    right_slope: Array
 
 
 def parameter_count(bins: int) -> int:
@@ -26,22 +44,19 @@ def parameter_count(bins: int) -> int:
 
 def forward(x: Array, raw: Array, interval: float) -> tuple[Array, Array]:
     """The spline and the logarithm of its derivative, elementwise."""
-    widths, heights, slopes = _constrain(raw, interval)
     # Clamp first: no branch, used or not, ever sees a point outside the interval.
     inside = jnp.abs(x) < interval
     clamped = jnp.clip(x, -interval, interval)
-    x0, y0, w, h, d0, d1 = _bin(clamped, widths, heights, slopes, interval)
-    s, t = h / w, (clamped - x0) / w
-    y, log_slope = _evaluate(t, y0, h, s, d0, d1)
+    x0, y0, w, h, d0, d1 = _bin(clamped, raw, interval, own=0)
+    y, log_slope = _evaluate((clamped - x0) / w, y0, h, h / w, d0, d1)
     return jnp.where(inside, y, x), jnp.where(inside, log_slope, 0.0)
 
 
 def inverse(y: Array, raw: Array, interval: float) -> tuple[Array, Array]:
     """The inverse spline and the logarithm of the *inverse's* derivative, elementwise."""
-    widths, heights, slopes = _constrain(raw, interval)
     inside = jnp.abs(y) < interval
     clamped = jnp.clip(y, -interval, interval)
-    y0, x0, h, w, d0, d1 = _bin(clamped, heights, widths, slopes, interval)
+    y0, x0, h, w, d0, d1 = _bin(clamped, raw, interval, own=1)
     s, rise = h / w, clamped - y0
     excess = rise * (d1 + d0 - 2.0 * s)
     a = h * (s - d0) + excess
@@ -54,33 +69,54 @@ def inverse(y: Array, raw: Array, interval: float) -> tuple[Array, Array]:
     return jnp.where(inside, x0 + w * t, y), jnp.where(inside, -log_slope, 0.0)
 
 
-def _constrain(raw: Array, interval: float) -> tuple[Array, Array, Array]:
+def _bin(v: Array, raw: Array, interval: float, *, own: int) -> _Bin:
+    """The bin that holds v by its widths (own = 0) or by its heights (own = 1)."""
     bins = (raw.shape[-1] + 1) // 3
-    widths, heights, slopes = raw[..., :bins], raw[..., bins : 2 * bins], raw[..., 2 * bins :]
+    logits, slopes = jnp.split(raw, [2 * bins], axis=-1)
+    # Unnormalised sizes: a bin is ``least + scale * size``, with both axes side by side.
+    sizes = jnp.exp(jnp.clip(logits, -MAX_LOGIT, MAX_LOGIT)).reshape(*v.shape, 2, bins)
+    least, rest = 2.0 * interval * MIN_BIN, 2.0 * interval * (1.0 - MIN_BIN * bins)
+    ends = _cumulative(sizes)  # of each bin
+    knots = jax.lax.stop_gradient(rest * ends[..., own, :-1] / ends[..., own, -1:])
+    knots = knots + least * np.arange(1, bins) - interval
+    index = jnp.sum(v[..., None] >= knots, axis=-1)
 
-    def sizes(logits: Array) -> Array:
-        return 2.0 * interval * (MIN_BIN + (1.0 - MIN_BIN * bins) * jax.nn.softmax(logits, axis=-1))
+    both = index[..., None]
+    before, size, total = _around(sizes, ends, both)
+    scale = rest / total
+    edge = least * both - interval + scale * before
+    size = least + scale * size
+    d0, d1 = (MIN_SLOPE + jax.nn.softplus(_pick(slopes, i) + _SLOPE_SHIFT) for i in (index - 1, index))
+    other = 1 - own
+    return _Bin(edge[..., own], edge[..., other], size[..., own], size[..., other], d0, d1)
 
-    inner = MIN_SLOPE + jax.nn.softplus(slopes + _SLOPE_SHIFT)
-    padding = [(0, 0)] * (inner.ndim - 1) + [(1, 1)]
-    return sizes(widths), sizes(heights), jnp.pad(inner, padding, constant_values=1.0)
+
+def _cumulative(sizes: Array) -> Array:
+    """Running sums along the last axis, as a product: XLA's cumulative sum is slow on the CPU."""
+    return jnp.matmul(sizes, np.triu(np.ones((sizes.shape[-1],) * 2, sizes.dtype)), precision=jax.lax.Precision.HIGHEST)
 
 
-def _bin(x: Array, own: Array, other: Array, slopes: Array, interval: float) -> tuple[Array, ...]:
-    """The bin that holds x by its ``own`` sizes: left edges, sizes (own, other), end slopes."""
-    own_edges = jnp.cumsum(own, axis=-1) - own - interval
-    other_edges = jnp.cumsum(other, axis=-1) - other - interval
-    index = jnp.sum(x[..., None] >= own_edges[..., 1:], axis=-1, keepdims=True)
-    values = (own_edges, other_edges, own, other, slopes[..., :-1], slopes[..., 1:])
-    return tuple(_pick(v, index) for v in values)
+def _around(sizes: Array, ends: Array, index: Array) -> tuple[Array, Array, Array]:
+    """Sums of the sizes before bin ``index``, in it, and in all bins."""
+    if _gathers():
+        return _pick(ends, index - 1), _pick(sizes, index), ends[..., -1]
+    before = np.arange(sizes.shape[-1]) < index[..., None]
+    return jnp.sum(jnp.where(before, sizes, 0.0), axis=-1), _pick(sizes, index), jnp.sum(sizes, axis=-1)
 
 
 def _pick(values: Array, index: Array) -> Array:
-    """values[index] along the last axis: a gather on the CPU, a fused masked sum elsewhere."""
-    if jax.default_backend() == "cpu":
-        return jnp.take_along_axis(values, index, axis=-1)[..., 0]
-    mask = index == jnp.arange(values.shape[-1])
-    return jnp.sum(jnp.where(mask, values, 0.0), axis=-1)
+    """values[index] along the last axis, and 0 where there is no such index."""
+    n = values.shape[-1]
+    index = jnp.broadcast_to(index, values.shape[:-1])[..., None]
+    if _gathers():
+        found = jnp.take_along_axis(values, jnp.clip(index, 0, n - 1), axis=-1)
+        return jnp.where((index >= 0) & (index < n), found, 0.0)[..., 0]
+    return jnp.sum(jnp.where(index == np.arange(n), values, 0.0), axis=-1)
+
+
+def _gathers() -> bool:
+    """On the CPU a gather is cheap and a sum over few values is not; on a GPU a masked sum fuses."""
+    return jax.default_backend() == "cpu"
 
 
 def _evaluate(t: Array, y0: Array, h: Array, s: Array, d0: Array, d1: Array) -> tuple[Array, Array]:
@@ -89,4 +125,4 @@ def _evaluate(t: Array, y0: Array, h: Array, s: Array, d0: Array, d1: Array) -> 
     denominator = s + (d1 + d0 - 2.0 * s) * mixed
     y = y0 + h * (s * t * t + d0 * mixed) / denominator
     numerator = d1 * t * t + 2.0 * s * mixed + d0 * (1.0 - t) ** 2
-    return y, 2.0 * jnp.log(s) + jnp.log(numerator) - 2.0 * jnp.log(denominator)
+    return y, jnp.log(numerator * jnp.square(s / denominator))
