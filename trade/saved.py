@@ -25,18 +25,18 @@ from trade.config import from_json, to_json
 from trade.errors import TradeError
 from trade.flows.conditioner import MLP, ResidualMLP
 from trade.flows.latent import Normal, PowerScaled
-from trade.flows.recipes import Flow, SplineFlow
+from trade.flows.recipes import Flow, SplineFlow, VolumePreservingFlow
 from trade.model import Model
 from trade.objectives.term import Problem
 from trade.target import AbstractTarget
-from trade.targets import GaussianMixture, MultiWell
+from trade.targets import Augmented, GaussianMixture, MultiWell
 from trade.training.checkpoint import load_tree, read_json, save_tree, write_bytes, write_json
 from trade.training.metrics import read_metrics
 from trade.training.state import Program
 
 FORMAT = 1
-PLAIN = {c.__name__: c for c in (Condition, MLP, ResidualMLP, Normal, PowerScaled, SplineFlow)}
-TARGETS = {c.__name__: c for c in (GaussianMixture, MultiWell)}
+PLAIN = {c.__name__: c for c in (Condition, MLP, ResidualMLP, Normal, PowerScaled, SplineFlow, VolumePreservingFlow)}
+TARGETS = {c.__name__: c for c in (Augmented, GaussianMixture, MultiWell)}
 
 
 def describe(

@@ -1,9 +1,11 @@
 """Conditional flows on flowjax's interfaces."""
 
+from trade.flows.affine import VolumePreservingCoupling
 from trade.flows.conditioner import MLP, ResidualMLP
 from trade.flows.coupling import SplineCoupling, Stack
 from trade.flows.latent import Normal, PowerScaled, PowerScaledNormal
-from trade.flows.recipes import Flow, SplineFlow, spline_flow
+from trade.flows.recipes import Flow, SplineFlow, VolumePreservingFlow, spline_flow
+from trade.flows.rescale import Rescale
 from trade.flows.standardise import Standardise, adapt_to_data
 
 __all__ = [
@@ -12,11 +14,14 @@ __all__ = [
     "Normal",
     "PowerScaled",
     "PowerScaledNormal",
+    "Rescale",
     "ResidualMLP",
     "SplineCoupling",
     "SplineFlow",
     "Stack",
     "Standardise",
+    "VolumePreservingCoupling",
+    "VolumePreservingFlow",
     "adapt_to_data",
     "spline_flow",
 ]

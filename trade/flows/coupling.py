@@ -65,14 +65,14 @@ class SplineCoupling(AbstractBijection):
     def _parameters(self, passive: Array, condition: Array | None) -> tuple[Array, Array, Array]:
         # The network sees bounded inputs and gives a bounded shift and scale: otherwise a state
         # far outside could push the next layer's farther still, and training would run away.
-        inputs = _bounded(passive, self.interval)
+        inputs = bounded(passive, self.interval)
         if self.cond_shape is not None and condition is not None:  # a flow also passes what only its latent depends on
             inputs = jnp.concatenate([inputs, condition])
         raw = self.network(inputs).reshape(self.shape[0] - self.passive, -1)
         # Split and not sliced: the derivative joins the parts, where that of slices would pad and add them.
         count = spline.parameter_count(self.bins)
         raw, log_scale, shift = jnp.split(raw, [count, count + 1], axis=-1)
-        return raw, _bounded(log_scale[:, 0], MAX_LOG_SCALE), _bounded(shift[:, 0], self.interval)
+        return raw, bounded(log_scale[:, 0], MAX_LOG_SCALE), bounded(shift[:, 0], self.interval)
 
     def inverse_and_log_det(self, y: Array, condition: Array | None = None) -> tuple[Array, Array]:
         passive, active = jnp.split(y, [self.passive])
@@ -96,7 +96,7 @@ class SplineCoupling(AbstractBijection):
         return jnp.matmul(matrix, x, precision=jax.lax.Precision.HIGHEST)
 
 
-def _bounded(x: Array, limit: float) -> Array:
+def bounded(x: Array, limit: float) -> Array:
     """x near zero, ±limit far away."""
     return limit * jnp.tanh(x / limit)
 

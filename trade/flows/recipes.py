@@ -12,9 +12,11 @@ from jax import Array
 from trade.condition import Condition
 from trade.errors import TradeError
 from trade.flows import spline
+from trade.flows.affine import Volume, VolumePreservingCoupling
 from trade.flows.conditioner import MLP, Embedding, ResidualMLP
 from trade.flows.coupling import SplineCoupling, Stack
 from trade.flows.latent import Normal, PowerScaled
+from trade.flows.rescale import Rescale
 from trade.flows.standardise import Standardise
 from trade.target import AbstractTarget
 
@@ -30,6 +32,10 @@ class SplineFlow:
         blocks: Number of coupling layers.
         bins: Bins of each spline.
         interval: Splines act on (-interval, interval), in units of the scaled data.
+        reach: Part of the interval that the data fill; the rest is left for conditions with a
+            wider density.
+        rescale: Hidden units of a learned scale and shift that follow the condition, before
+            the splines; 0 leaves them out.
         network: Conditioner of each coupling.
         embedding: Features of a learned condition embedding; 0 feeds the raw chart.
         latent: Base distribution.
@@ -43,6 +49,8 @@ class SplineFlow:
     blocks: int = 8
     bins: int = 10
     interval: float = 4.0
+    reach: float = 0.8
+    rescale: int = 0
     network: MLP | ResidualMLP = field(default_factory=MLP)
     embedding: int = 0
     latent: Normal | PowerScaled = field(default_factory=Normal)
@@ -50,7 +58,7 @@ class SplineFlow:
     unroll: int = 0
 
     def __post_init__(self) -> None:
-        for name, least in (("blocks", 1), ("bins", 2), ("embedding", 0), ("observation_size", 0)):
+        for name, least in (("blocks", 1), ("bins", 2), ("rescale", 0), ("embedding", 0), ("observation_size", 0)):
             value = getattr(self, name)
             if not isinstance(value, int) or value < least:
                 raise TradeError(f"SplineFlow {name} must be an integer of at least {least}, got {value!r}.")
@@ -58,11 +66,13 @@ class SplineFlow:
             raise TradeError(f"SplineFlow bins must be fewer than {1 / spline.MIN_BIN:.0f}, got {self.bins}.")
         if not self.interval > 0:
             raise TradeError(f"SplineFlow interval must be positive, got {self.interval!r}.")
+        if not 0 < self.reach <= 1:
+            raise TradeError(f"SplineFlow reach must lie in (0, 1], got {self.reach!r}.")
 
     def build(self, key: Array) -> "Flow":
         """Make the flow; it starts as the identity up to a permutation."""
         dim, cond_dim = prod(self.shape), 1 + self.observation_size
-        key_layers, key_embed = jax.random.split(key)
+        key_layers, key_embed, key_scale = jax.random.split(key, 3)
         layer_cond: int | None = cond_dim * max(self.embedding, 1) if self.conditional else None
 
         def layer(k: Array) -> SplineCoupling:
@@ -73,11 +83,60 @@ class SplineFlow:
         if self.embedding and self.conditional:
             embedding = Embedding(key_embed, cond_dim, self.embedding, width=32)
             bijection = EmbedCondition(bijection, embedding, raw_cond_shape=(cond_dim,))
+        if self.rescale and self.conditional:
+            bijection = Chain([bijection, Rescale(key_scale, dim, cond_dim, self.rescale)])
         if self.shape != (dim,):
             bijection = Reshape(bijection, self.shape)
-        # A quarter of the interval is left for conditions wider than the data.
-        bijection = Chain([bijection, Standardise(self.shape, reach=0.8 * self.interval)])
+        bijection = Chain([bijection, Standardise(self.shape, reach=self.reach * self.interval)])
         return Flow(self.latent.build(self.shape, cond_dim, self.condition), bijection, self)
+
+
+@dataclass(frozen=True)
+class VolumePreservingFlow:
+    """Volume-preserving affine couplings with learned rotations; only the latent sees the condition.
+
+    With a power-scaled latent this is a temperature-steerable flow: at every condition it is
+    the power of one density, as far as that one was learned.
+
+    Args:
+        shape: Shape of one state, of dimension 2 or more.
+        condition: The condition that the latent follows.
+        blocks: Number of coupling layers.
+        network: Conditioner of each coupling.
+        volume: How volume is kept: ``"gin"`` or ``"mean"`` (see ``flows.affine``).
+        latent: Base distribution.
+        reach: The data lie within this distance of the origin, in units of the latent.
+    """
+
+    shape: tuple[int, ...]
+    condition: Condition
+    blocks: int = 20
+    network: MLP | ResidualMLP = field(default_factory=lambda: MLP(32, 2, "relu"))
+    volume: Volume = "gin"
+    latent: PowerScaled = field(default_factory=PowerScaled)
+    reach: float = 4.0
+
+    def __post_init__(self) -> None:
+        if len(self.shape) != 1 or self.shape[0] < 2:
+            raise TradeError(f"VolumePreservingFlow needs a vector of 2 or more entries, got shape {self.shape}.")
+        if not isinstance(self.blocks, int) or self.blocks < 1:
+            raise TradeError(f"VolumePreservingFlow blocks must be a positive integer, got {self.blocks!r}.")
+        if self.volume not in ("gin", "mean"):
+            raise TradeError(f"VolumePreservingFlow volume must be 'gin' or 'mean', got {self.volume!r}.")
+
+    def build(self, key: Array) -> "Flow":
+        """Make the flow; it starts as a rotation."""
+
+        def layer(k: Array) -> VolumePreservingCoupling:
+            return VolumePreservingCoupling(k, self.shape[0], network=self.network, volume=self.volume)
+
+        key_layers, key_scale = jax.random.split(key)
+        layers = eqx.filter_vmap(layer)(jax.random.split(key_layers, self.blocks))
+        stack = Stack(layers, _default_unroll(self.blocks))
+        # A constant change of volume keeps powers of the density what they are, and is free to learn.
+        scale = Rescale(key_scale, self.shape[0], None, width=1)
+        bijection = Chain([stack, scale, Standardise(self.shape, reach=self.reach)])
+        return Flow(self.latent.build(self.shape, 1, self.condition), bijection, self)
 
 
 def _default_unroll(blocks: int) -> int:
@@ -85,14 +144,17 @@ def _default_unroll(blocks: int) -> int:
     return 1 if jax.default_backend() == "cpu" else min(3, blocks)
 
 
+Recipe = SplineFlow | VolumePreservingFlow
+
+
 class Flow(AbstractTransformed):
     """A flowjax distribution that remembers the recipe it was built from."""
 
     base_dist: AbstractDistribution
     bijection: AbstractBijection
-    recipe: SplineFlow = eqx.field(static=True)
+    recipe: Recipe = eqx.field(static=True)
 
-    def __init__(self, base_dist: AbstractDistribution, bijection: AbstractBijection, recipe: SplineFlow) -> None:
+    def __init__(self, base_dist: AbstractDistribution, bijection: AbstractBijection, recipe: Recipe) -> None:
         self.base_dist, self.bijection, self.recipe = base_dist, bijection, recipe
 
 

@@ -1,7 +1,7 @@
 """The loss: a boundary term, a term that carries it to other conditions, and their axes."""
 
 from trade.objectives.balance import Fixed, GradientNorm, Ramp
-from trade.objectives.boundary import ForwardKL, ReverseKL, Reweighted
+from trade.objectives.boundary import ForwardKL, ReverseKL, Reweighted, SelfWeighted
 from trade.objectives.conditions import CausalGrid, GrowingInterval, Widening
 from trade.objectives.density import EnergyFree, TrueDensity
 from trade.objectives.expectation import (
@@ -14,6 +14,7 @@ from trade.objectives.expectation import (
 from trade.objectives.gradient import Gradient
 from trade.objectives.norm import Huber, Squared
 from trade.objectives.points import ModelPoints
+from trade.objectives.several import Sum
 from trade.objectives.trade import Trade
 
 __all__ = [
@@ -34,7 +35,9 @@ __all__ = [
     "Ramp",
     "ReverseKL",
     "Reweighted",
+    "SelfWeighted",
     "Squared",
+    "Sum",
     "Trade",
     "TrueDensity",
     "Widening",

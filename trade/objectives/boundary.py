@@ -14,7 +14,7 @@ from jax import Array
 from trade.errors import TradeError
 from trade.model import draw, log_prob
 from trade.objectives.conditions import ConditionSampler, GrowingInterval
-from trade.objectives.term import Clock, Outcome, Problem, State, Term, first_non_finite
+from trade.objectives.term import Clock, Outcome, Problem, State, Term, first_non_finite, freeze
 
 
 @dataclass(frozen=True)
@@ -137,3 +137,47 @@ class Reweighted(Term):
 
         values = jax.vmap(at)(u, jax.random.split(key_x, len(u)))
         return values.mean(), Outcome(state, first_non_finite(values, condition.unchart(u)))
+
+
+@dataclass(frozen=True)
+class SelfWeighted(Term):
+    """The forward KL at every condition, on the model's own samples weighted by q/p_θ.
+
+    It refines a model that is already close: where the ESS is low, a few samples carry all
+    the weight. Uses the target's density alone, neither data nor its normalisation.
+
+    Args:
+        conditions: Where in c; the full range by default.
+        conditions_per_step: How many conditions each step.
+        points_per_condition: Model samples at each of them.
+        truncate: Largest weight, as a multiple of the mean weight.
+    """
+
+    conditions: ConditionSampler = field(default_factory=lambda: GrowingInterval(full_at=0.0))
+    conditions_per_step: int = 8
+    points_per_condition: int = 64
+    truncate: float = 10.0
+    name = "self_weighted"
+
+    def init(self, key: Array, problem: Problem) -> State:
+        """State of the condition sampler."""
+        return self.conditions.init(problem)
+
+    def loss(
+        self, flow: AbstractDistribution, state: State, problem: Problem, clock: Clock, key: Array
+    ) -> tuple[Array, Outcome]:
+        """Weighted negative log-likelihood, with weights normalised at each condition."""
+        key_u, key_y, key_x = jax.random.split(key, 3)
+        n, axis, frozen = self.conditions_per_step, problem.observation_axis, freeze(flow)
+        u = self.conditions.sample(state, key_u, n, problem, clock)
+        y = problem.draw_observations(key_y, n)
+
+        def at(u: Array, y: Array | None, key: Array) -> Array:
+            x, log_p = jax.vmap(lambda k: draw(frozen, k, u, y))(jax.random.split(key, self.points_per_condition))
+            log_q = jax.vmap(lambda v: problem.target.log_density_at(v, u, y))(x)
+            weights = jax.nn.softmax(jax.lax.stop_gradient(log_q - log_p))
+            weights = jnp.minimum(weights, self.truncate / self.points_per_condition)
+            return -jnp.sum(weights / weights.sum() * jax.vmap(lambda v: log_prob(flow, v, u, y))(jax.lax.stop_gradient(x)))
+
+        values = jax.vmap(at, in_axes=(0, axis, 0))(u, y, jax.random.split(key_x, n))
+        return values.mean(), Outcome(state, first_non_finite(values, problem.condition.unchart(u)))

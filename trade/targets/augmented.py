@@ -1,0 +1,79 @@
+"""A target with Gaussian coordinates beside its own, for flows that need room."""
+
+import equinox as eqx
+import jax
+import jax.numpy as jnp
+from jax import Array
+
+from trade.condition import Condition
+from trade.errors import TradeError
+from trade.target import AbstractTarget
+
+
+class Augmented(AbstractTarget):
+    """q(x, a|c) = q(x|c) N(a; 0, (c/c0)^exponent) with ``extra`` coordinates a (Dibak et al. 2022).
+
+    The coordinates a are independent of x, so what is learned of x is what is learned of both:
+    the KL divergence and the NLL of the pair (less the entropy of a) bound those of x from
+    above, and the ESS of the pair bounds that of x from below.
+
+    Args:
+        inner: A target whose states are vectors.
+        extra: Number of further coordinates.
+        exponent: How their variance follows c: +1 for a temperature, -1 for a power.
+        reference: The condition c0 at which their variance is one.
+    """
+
+    inner: AbstractTarget
+    extra: int = eqx.field(static=True)
+    exponent: float = eqx.field(static=True)
+    reference: float = eqx.field(static=True)
+
+    def __init__(self, inner: AbstractTarget, extra: int, exponent: float = 1.0, reference: float = 1.0) -> None:
+        if len(inner.shape) != 1 or inner.observation_shape is not None:
+            raise TradeError("Augmented needs a target of plain vectors without an observation.")
+        if not isinstance(extra, int) or extra < 1:
+            raise TradeError(f"Augmented extra must be a positive integer, got {extra!r}.")
+        self.inner, self.extra = inner, extra
+        self.exponent, self.reference = float(exponent), float(reference)
+
+    @property
+    def shape(self) -> tuple[int, ...]:  # pyright: ignore[reportIncompatibleVariableOverride]
+        """The inner dimension and the extra ones."""
+        return (self.inner.shape[0] + self.extra,)
+
+    @property
+    def condition(self) -> Condition:  # pyright: ignore[reportIncompatibleVariableOverride]
+        """That of the inner target."""
+        return self.inner.condition
+
+    def config(self) -> dict:
+        """The constructor arguments, for saving."""
+        inner = {"class": type(self.inner).__name__, **self.inner.config()}  # pyright: ignore
+        return {"inner": inner, "extra": self.extra, "exponent": self.exponent, "reference": self.reference}
+
+    def _deviation(self, c: Array | float) -> Array:
+        return (jnp.asarray(c, float) / self.reference) ** (0.5 * self.exponent)
+
+    def log_density(self, x: Array, c: Array, y: Array | None = None) -> Array:
+        """log q(x|c) plus the normalised log density of the extra coordinates."""
+        own, extra = jnp.split(x, [self.inner.shape[0]])
+        return self.inner.log_density(own, c) + jax.scipy.stats.norm.logpdf(extra, scale=self._deviation(c)).sum()
+
+    def extend(self, key: Array, x: Array, c: float) -> Array:
+        """States of shape (n, d) with fresh extra coordinates: (n, d + extra)."""
+        extra = self._deviation(c) * jax.random.normal(key, (len(x), self.extra))
+        return jnp.concatenate([x, extra], axis=1)
+
+    def sample(self, key: Array, n: int, c: float) -> Array:
+        """Exact samples of the inner target, extended."""
+        key_inner, key_extra = jax.random.split(key)
+        return self.extend(key_extra, self.inner.sample(key_inner, n, c), c)
+
+    def log_partition(self, c: float) -> float:
+        """That of the inner target: the extra coordinates are normalised."""
+        return self.inner.log_partition(c)
+
+    def extra_entropy(self, c: float) -> float:
+        """Entropy of the extra coordinates in nats."""
+        return self.extra * float(0.5 * jnp.log(2.0 * jnp.pi * jnp.e) + jnp.log(self._deviation(c)))
