@@ -1,4 +1,4 @@
-"""The command line: ``trade demo | fit | resume | sample | report``."""
+"""The command line: ``trade demo | fit | resume | sample | report | reproduce``."""
 
 import hashlib
 import io
@@ -7,7 +7,7 @@ import shutil
 import sys
 import traceback
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Annotated, Any, Literal
 
 import tyro
 from rich.console import Console
@@ -207,6 +207,38 @@ def report(directory: Directory, problem: Path | None = None) -> None:
     Console().print(f"Wrote {path}", highlight=False, soft_wrap=True)
 
 
+def reproduce(
+    experiment: Annotated[str, tyro.conf.Positional],
+    out: Path | None = None,
+    methods: str | None = None,
+    seeds: int | None = None,
+    budget: Literal["quick", "paper"] = "quick",
+    resume: bool = False,
+) -> None:
+    """Run an experiment of the paper: every method, one table beside the paper's numbers, the figures.
+
+    Args:
+        experiment: Which one; an unknown name lists them.
+        out: Directory for results.json, table.md, figures and the models; runs/EXPERIMENT by default.
+        methods: Comma-separated names of methods; all by default. An unknown name lists them.
+        seeds: Seeds of each method, as one program; 3 by default, 1 for the quick budget.
+        budget: "quick" takes minutes on two processor cores, "paper" is the full run for a GPU.
+        resume: Continue: finished methods are not run again.
+    """
+    from trade.experiments import EXPERIMENTS
+    from trade.experiments.reproduce import reproduce as run
+    from trade.report.reproduction import write_reproduction
+
+    if experiment not in EXPERIMENTS:
+        raise TradeError(f"There is no experiment {experiment!r}; there are {', '.join(EXPERIMENTS)}.")
+    chosen, out = EXPERIMENTS[experiment](), out or Path("runs") / experiment
+    count = seeds if seeds is not None else 1 if budget == "quick" else 3
+    results = run(chosen, out, names=methods, seeds=count, budget=budget, resume=resume)
+    console = Console()
+    console.print(write_reproduction(chosen.target, results, out), highlight=False, soft_wrap=True, markup=False)
+    console.print(f"{results['wall_seconds']:g} s. Results, table and figures: {out}", soft_wrap=True)
+
+
 def _read_problem(file: Path) -> dict[str, Any]:
     """Run a user's problem file and keep the names that matter."""
     if not file.is_file():
@@ -226,7 +258,7 @@ def _read_problem(file: Path) -> dict[str, Any]:
 
 def main() -> None:
     """Entry point of the ``trade`` command."""
-    commands = {"demo": demo, "fit": fit, "resume": resume, "sample": sample, "report": report}
+    commands = {"demo": demo, "fit": fit, "resume": resume, "sample": sample, "report": report, "reproduce": reproduce}
     try:
         tyro.extras.subcommand_cli_from_dict(
             commands,

@@ -1,1 +1,12 @@
 """The paper's experiments, composed of what the other rooms offer."""
+
+from collections.abc import Callable
+
+from trade.experiments.gaussian_mixture import GaussianMixtureExperiment
+from trade.experiments.multiwell import MultiWellExperiment
+from trade.experiments.reproduce import Experiment
+
+EXPERIMENTS: dict[str, Callable[[], Experiment]] = {
+    "gaussian-mixture": GaussianMixtureExperiment,
+    "multiwell": MultiWellExperiment,
+}

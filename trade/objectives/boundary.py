@@ -177,7 +177,8 @@ class SelfWeighted(Term):
             log_q = jax.vmap(lambda v: problem.target.log_density_at(v, u, y))(x)
             weights = jax.nn.softmax(jax.lax.stop_gradient(log_q - log_p))
             weights = jnp.minimum(weights, self.truncate / self.points_per_condition)
-            return -jnp.sum(weights / weights.sum() * jax.vmap(lambda v: log_prob(flow, v, u, y))(jax.lax.stop_gradient(x)))
+            log_model = jax.vmap(lambda v: log_prob(flow, v, u, y))(jax.lax.stop_gradient(x))
+            return -jnp.sum(weights / weights.sum() * log_model)
 
         values = jax.vmap(at, in_axes=(0, axis, 0))(u, y, jax.random.split(key_x, n))
         return values.mean(), Outcome(state, first_non_finite(values, problem.condition.unchart(u)))

@@ -11,6 +11,7 @@ from scipy.interpolate import CubicSpline
 from trade.evaluation.free_energy import FreeEnergy
 
 BLUE, ORANGE, GREEN, RED, GREY = "#0072B2", "#D55E00", "#009E73", "#CC3311", "#666666"
+EXTENT = 11.0  # half the side of the square that densities are drawn on
 GAMMA = 0.4  # of the colour scale of densities
 STYLE: Any = {
     "font.size": 11,
@@ -118,6 +119,65 @@ def against_condition(
         axis.set_ylabel(titles[metric])
     if len(series) > 1:
         figure.legend(*axes[0, 0].get_legend_handles_labels(), loc="outside lower center", ncols=len(series))
+    return figure
+
+
+@mpl.rc_context(STYLE)
+def methods_against_condition(
+    rows: list[dict[str, Any]], metric: str, title: str, boundary: tuple[float, ...], *, log: bool = True
+) -> Figure:
+    """One metric of many methods against the condition; TRADE in colour, the others grey or dashed.
+
+    Args:
+        rows: The rows of a results file.
+        metric: Which metric.
+        title: Label of the vertical axis.
+        boundary: Where data is, marked by a line.
+        log: Whether the condition axis is logarithmic.
+    """
+    figure, axis = _figure(8.4, 4.6)
+    names = list(dict.fromkeys(r["method"] for r in rows if r["metric"] == metric))
+    ours = [n for n in names if n.startswith("trade")]
+    others = [n for n in names if n not in ours]
+    styles = dict(zip(ours, mpl.colormaps["viridis"](np.linspace(0.0, 0.85, max(len(ours), 1))), strict=True))
+    styles |= dict(zip(others, mpl.colormaps["autumn"](np.linspace(0.0, 0.75, max(len(others), 1))), strict=True))
+    for name in names:
+        own = sorted(
+            (r["condition"], r["mean"], r["std"]) for r in rows if (r["method"], r["metric"]) == (name, metric)
+        )
+        c, mean, std = (np.array(v) for v in zip(*own, strict=True))
+        axis.errorbar(
+            c, mean, std, color=styles[name], ls="-" if name in ours else "--", marker="o", ms=3.5, label=name
+        )
+    for c in boundary:
+        axis.axvline(c, color=GREY, ls=":", lw=1.2)
+    _condition_axis(axis, log=log)
+    axis.set_ylabel(title)
+    if metric == "ess":
+        axis.set_ylim(0.0, 1.03)
+        axis.yaxis.set_major_formatter(PercentFormatter(1.0))
+    else:
+        axis.set_yscale("log")
+    figure.legend(loc="outside right upper", fontsize=9)
+    return figure
+
+
+@mpl.rc_context(STYLE)
+def marginals(truth: np.ndarray, samples: dict[str, np.ndarray], c: float) -> Figure:
+    """Histograms of one coordinate, one panel a method, with the target behind."""
+    columns = min(5, len(samples))
+    count = -(-len(samples) // columns)
+    figure, axes = _figure(3.0 * columns, 2.2 * count + 0.4, nrows=count, ncols=columns, squeeze=False, sharex=True)
+    edges = np.linspace(float(truth.min()), float(truth.max()), 61)
+    for axis in axes.flat[len(samples) :]:
+        axis.set_visible(False)
+    for axis, (name, values) in zip(axes.flat, samples.items(), strict=False):
+        axis.hist(truth, edges, density=True, color="#d9d9d9")
+        axis.hist(values, edges, density=True, histtype="step", color=BLUE, lw=1.3)
+        axis.set_title(name, fontsize=8)
+        axis.set_yticks([])
+        axis.grid(visible=False)
+    figure.suptitle(f"first coordinate at c = {c:g}: model (line) and target (grey)", fontsize=11)
     return figure
 
 

@@ -102,26 +102,29 @@ def results_table(results: dict[str, Any]) -> str:
     return html.table("Results", header, rows, best=range(1, 1 + first), note=note)
 
 
+def density_grids(density: Model | AbstractTarget, conditions: list[float], points: int = 240) -> list[np.ndarray]:
+    """The density of a 2-D model or target on the square of the figures, one array a condition."""
+    axis = np.linspace(-figures.EXTENT, figures.EXTENT, points)
+    x = jnp.asarray(np.stack(np.meshgrid(axis, axis, indexing="ij"), axis=-1).reshape(-1, 2), dtype=float)
+    grids = []
+    for c in conditions:
+        if isinstance(density, Model):
+            log_p = np.asarray(density.log_prob(x, c))
+        else:
+            log_p = np.asarray(log_density_batch(density, x, jnp.asarray(c, dtype=float))) - density.log_partition(c)
+        grids.append(np.exp(log_p).reshape(points, points))
+    return grids
+
+
 def _densities(run: Run, baseline: Run | None, results: dict[str, Any]) -> Any:
     assert run.target is not None
-    extent, points = 11.0, 240
-    axis = np.linspace(-extent, extent, points)
-    x = jnp.asarray(np.stack(np.meshgrid(axis, axis, indexing="ij"), axis=-1).reshape(-1, 2), dtype=float)
     conditions, methods = by_method(results)
     panels = [c for c in PANELS if c in conditions]
-
-    def of_model(model: Model) -> list[np.ndarray]:
-        return [np.exp(np.asarray(model.log_prob(x, c))).reshape(points, points) for c in panels]
-
-    truth = []
-    for c in panels:
-        log_q = np.asarray(log_density_batch(run.target, x, jnp.asarray(c, dtype=float)))
-        truth.append(np.exp(log_q - run.target.log_partition(c)).reshape(points, points))
-    rows = {"target": truth, "TRADE": of_model(run.model)}
+    rows = {"target": density_grids(run.target, panels), "TRADE": density_grids(run.model, panels)}
     if baseline is not None:
-        rows["maximum likelihood"] = of_model(baseline.model)
+        rows["maximum likelihood"] = density_grids(baseline.model, panels)
     kl = {LABELS[m]: [t["kl"][conditions.index(c)] for c in panels] for m, t in methods.items() if m in LABELS}
-    return figures.densities(rows, panels, extent, kl)
+    return figures.densities(rows, panels, figures.EXTENT, kl)
 
 
 def _against_condition(run: Run, results: dict[str, Any] | None) -> Any:

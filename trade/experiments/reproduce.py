@@ -1,0 +1,173 @@
+"""What every reproduction shares: methods as data, one loop over them, one file of results."""
+
+import time
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Literal, Protocol
+
+from flowjax.distributions import AbstractDistribution
+from jax import Array
+from rich.console import Console
+
+from trade.errors import TradeError
+from trade.experiments.results import commit, hardware, record
+from trade.fit import Run, fit
+from trade.objectives.term import Objective
+from trade.target import AbstractTarget
+from trade.training.checkpoint import read_json, write_json
+from trade.training.loop import Schedule
+from trade.training.optimiser import Adam
+
+Budget = Literal["quick", "paper"]
+FINISHED = "finished.json"  # in the directory of a method, when it is done
+
+
+@dataclass(frozen=True)
+class Method:
+    """One row of a table: what is trained, and how.
+
+    Args:
+        flow: A function from a random key to the flow.
+        objective: What it minimises.
+        optimiser: Learning rate and clipping.
+        steps: Training steps.
+        target: What it is trained for, where that is not the experiment's own target.
+    """
+
+    flow: Callable[[Array], AbstractDistribution]
+    objective: Objective
+    optimiser: Adam
+    steps: int
+    target: AbstractTarget | None = None
+
+
+class Experiment(Protocol):
+    """What an experiment must say; ``reproduce`` does the rest."""
+
+    @property
+    def name(self) -> str:
+        """Its name on the command line."""
+        ...
+
+    @property
+    def target(self) -> AbstractTarget:
+        """The family of densities."""
+        ...
+
+    @property
+    def conditions(self) -> tuple[float, ...]:
+        """Where it is evaluated."""
+        ...
+
+    def methods(self, budget: Budget) -> Mapping[str, Method]:
+        """The rows of the table, by name."""
+        ...
+
+    def data(self, target: AbstractTarget, budget: Budget) -> dict[float, Array]:
+        """Training data at the boundary."""
+        ...
+
+    def validation(self, target: AbstractTarget, budget: Budget) -> dict[float, Array] | None:
+        """Exact samples by which the best model is chosen."""
+        ...
+
+    def evaluate(self, name: str, target: AbstractTarget, run: Run, budget: Budget) -> list[dict[str, Any]]:
+        """The numbers of one method, over its seeds."""
+        ...
+
+
+def choose(experiment: Experiment, names: str | None, budget: Budget) -> dict[str, Method]:
+    """The methods named in a comma-separated list, or all of them."""
+    known = dict(experiment.methods(budget))
+    if names is None:
+        return known
+    wanted = [n.strip() for n in names.split(",") if n.strip()]
+    for name in wanted:
+        if name not in known:
+            raise TradeError(f"{experiment.name} has no method {name!r}; it has {', '.join(known)}.")
+    return {name: known[name] for name in wanted}
+
+
+def reproduce(
+    experiment: Experiment,
+    out: Path,
+    *,
+    names: str | None = None,
+    seeds: int = 3,
+    budget: Budget = "paper",
+    resume: bool = False,
+    progress: bool = True,
+) -> dict[str, Any]:
+    """Train and evaluate methods, each in its own directory; returns and writes ``results.json``.
+
+    Args:
+        experiment: The experiment.
+        out: Directory of the results.
+        names: Comma-separated methods; all by default.
+        seeds: Seeds of each method, trained as one program.
+        budget: ``quick`` for two processor cores, ``paper`` for a GPU.
+        resume: Continue: what is finished is not run again.
+        progress: Show progress bars.
+    """
+    methods = choose(experiment, names, budget)
+    if not resume and any((out / name / "run.json").exists() for name in experiment.methods(budget)):
+        raise TradeError(f"{out} already holds results: continue with --resume, or give another --out.")
+    console = Console()
+    for i, (name, method) in enumerate(methods.items()):
+        directory = out / name
+        if (directory / FINISHED).exists():
+            _same(directory, seeds, budget)
+            continue
+        console.print(f"{experiment.name} {i + 1}/{len(methods)}: {name}, {method.steps} steps, seeds: {seeds}")
+        _finish(experiment, name, method, directory, seeds, budget, progress=progress)
+        write_json(out / "results.json", collect(experiment, out, budget))
+    results = collect(experiment, out, budget)
+    write_json(out / "results.json", results)
+    return results
+
+
+def _finish(
+    experiment: Experiment, name: str, method: Method, directory: Path, seeds: int, budget: Budget, *, progress: bool
+) -> None:
+    started = time.monotonic()
+    target = method.target or experiment.target
+    every = max(method.steps // 20, 1)
+    run = fit(
+        method.flow,
+        target,
+        experiment.data(target, budget),
+        method.objective,
+        method.steps,
+        optimiser=method.optimiser,
+        validation=experiment.validation(target, budget),
+        seeds=seeds,
+        # Patience without end: a method that is unstable is reported as it comes out.
+        schedule=Schedule(report=max(method.steps // 100, 1), evaluate=every, checkpoint=4 * every, patience=10**9),
+        evaluate_at=(experiment.conditions[0], experiment.conditions[-1]),
+        out=directory,
+        resume=(directory / "checkpoint.json").exists(),
+        progress=progress,
+        notes={"command": "reproduce", "experiment": experiment.name, "method": name, "budget": budget},
+    )
+    rows = experiment.evaluate(name, target, run, budget)
+    about = {"seeds": seeds, "budget": budget, "commit": commit(), "hardware": hardware()}
+    write_json(directory / FINISHED, about | {"seconds": round(time.monotonic() - started, 1), "rows": rows})
+
+
+def _same(directory: Path, seeds: int, budget: Budget) -> None:
+    """Refuse to mix results of different budgets or numbers of seeds."""
+    finished = read_json(directory / FINISHED)
+    for key, value in (("seeds", seeds), ("budget", budget)):
+        if finished[key] != value:
+            raise TradeError(f"{directory} was run with {key} = {finished[key]}, not {value}: give another --out.")
+
+
+def collect(experiment: Experiment, out: Path, budget: Budget) -> dict[str, Any]:
+    """Everything finished under ``out``, in the order of the table; the time is the sum over methods."""
+    finished = {n: read_json(out / n / FINISHED) for n in experiment.methods(budget) if (out / n / FINISHED).exists()}
+    rows = [row for entry in finished.values() for row in entry["rows"]]
+    results = record(experiment.name, rows, sum(entry["seconds"] for entry in finished.values()))
+    results["budget"] = budget
+    results["methods"] = {n: {k: v for k, v in entry.items() if k != "rows"} for n, entry in finished.items()}
+    return results

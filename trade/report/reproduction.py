@@ -1,0 +1,107 @@
+"""A reproduced experiment: its table beside the paper's numbers, and its figures."""
+
+from pathlib import Path
+from typing import Any
+
+import jax
+import numpy as np
+
+from trade.fit import Run, load
+from trade.model import Model
+from trade.report import figures
+from trade.report.run import density_grids
+from trade.target import AbstractTarget
+from trade.training.checkpoint import write_bytes
+
+UP = ("ess",)  # metrics of which more is better
+SHOWN = {
+    "kl": "exact KL",
+    "kl_final": "exact KL, final model",
+    "kl_samples": "KL on samples",
+    "nll": "NLL",
+    "ess": "ESS",
+}
+
+
+def write_reproduction(target: AbstractTarget, results: dict[str, Any], out: Path) -> str:
+    """Write ``table.md`` and ``figures/``; returns the table."""
+    text = table(results)
+    write_bytes(out / "table.md", text.encode())
+    drawn = out / "figures"
+    drawn.mkdir(exist_ok=True)
+    runs = {name: load(out / name) for name in results["methods"]}
+    condition = target.condition
+    for metric in ("kl", "ess"):
+        figure = figures.methods_against_condition(
+            results["rows"], metric, SHOWN[metric], condition.boundary, log=condition.scale == "log"
+        )
+        figure.savefig(drawn / f"{metric}.png")
+    if target.shape == (2,):
+        for kind, metric in (("best", "kl"), ("final", "kl_final")):
+            _densities(target, runs, results, kind, metric).savefig(drawn / f"densities_{kind}.png")
+    else:
+        _marginals(target, runs).savefig(drawn / "marginals.png")
+    return text
+
+
+def table(results: dict[str, Any]) -> str:
+    """Markdown: one table a metric, ours with the paper's number in brackets, the best in bold."""
+    parts = [
+        f"# {results['experiment']}",
+        f"`{results['command']}`, {results['hardware']}, JAX {results['jax']}, commit {results['commit']},"
+        f" {results['wall_seconds']:g} s. Mean ± standard deviation over seeds; in brackets the paper's number.",
+    ]
+    for metric, title in SHOWN.items():
+        rows = [r for r in results["rows"] if r["metric"] == metric]
+        if not rows:
+            continue
+        conditions = list(dict.fromkeys(r["condition"] for r in rows))
+        best = {c: _best([r["mean"] for r in rows if r["condition"] == c], metric) for c in conditions}
+        lines = ["| method | " + " | ".join(f"{c:g}" for c in conditions) + " |", "|---" * (len(conditions) + 1) + "|"]
+        for name in dict.fromkeys(r["method"] for r in rows):
+            own = {r["condition"]: r for r in rows if r["method"] == name}
+            cells = [_cell(own[c], metric, bold=own[c]["mean"] == best[c]) if c in own else "" for c in conditions]
+            lines.append(f"| {name} | " + " | ".join(cells) + " |")
+        parts += [f"## {title}", "\n".join(lines)]
+    return "\n\n".join(parts) + "\n"
+
+
+def _best(values: list[float], metric: str) -> float:
+    return max(values) if metric in UP else min(values)
+
+
+def _cell(row: dict[str, Any], metric: str, *, bold: bool) -> str:
+    def show(value: float) -> str:
+        return f"{100 * value:.1f} %" if metric == "ess" else f"{value:.4f}" if abs(value) < 10 else f"{value:.3g}"
+
+    text = f"**{show(row['mean'])}**" if bold else show(row["mean"])
+    if row["seeds"] > 1:
+        text += f" ± {show(row['std'])}"
+    return text if row["paper"] is None else f"{text} ({show(row['paper'])})"
+
+
+def _densities(target: AbstractTarget, runs: dict[str, Run], results: dict[str, Any], kind: str, metric: str) -> Any:
+    """Panels as in the paper's figures: the target first, then a row a method, of the first seed."""
+    found = sorted({r["condition"] for r in results["rows"]}, reverse=True)
+    panels = [found[i] for i in np.linspace(0, len(found) - 1, 5).round().astype(int)]
+
+    def model_of(run: Run) -> Model:
+        return (run.best if kind == "best" else run.final)[0]
+
+    rows = {"A  target": density_grids(target, panels)}
+    kl = {}
+    for letter, (name, run) in zip("BCDEFGHIJKLMNOP", runs.items(), strict=False):
+        label = f"{letter}  {name}"
+        rows[label] = density_grids(model_of(run), panels)
+        means = {r["condition"]: r["mean"] for r in results["rows"] if r["method"] == name and r["metric"] == metric}
+        kl[label] = [means[c] for c in panels]
+    return figures.densities(rows, panels, figures.EXTENT, kl)
+
+
+def _marginals(target: AbstractTarget, runs: dict[str, Run]) -> Any:
+    """The first coordinate of each method's samples at the far end of the range, beside the target's."""
+    condition = target.condition
+    far = condition.low if condition.boundary and condition.boundary[0] > condition.low else condition.high
+    key, n = jax.random.key(0), 50_000
+    samples = {name: np.asarray(run.final[0].sample(key, n, far)[:, 0]) for name, run in runs.items()}
+    return figures.marginals(np.asarray(target.sample(key, n, far)[:, 0]), samples, far)
