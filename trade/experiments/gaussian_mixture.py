@@ -184,7 +184,7 @@ class GaussianMixtureExperiment:
         network, blocks = (MLP(32, 2), 4) if quick else (MLP(128, 2), 8)
         return Method(
             lambda key: spline_flow(key, self.target, blocks=blocks, bins=16, network=network, latent=PowerScaled()),
-            Trade(Sum((gradient, refine), starts=(0.0, 0.5)), ForwardKL(512 if quick else 4096), Fixed(5.0)),
+            Trade(Sum((gradient, refine), starts=(0.0, 0.3)), ForwardKL(512 if quick else 4096), Fixed(5.0)),
             Adam(5e-3 if quick else 2e-3),
             4000 if quick else 30_000,
         )
