@@ -21,7 +21,7 @@ PROBLEM_NAMES = ("target", "data", "flow", "objective", "steps", "optimiser", "v
 
 def demo(
     out: Path = Path("runs/demo"),
-    steps: int = 7000,
+    steps: int = 6500,
     baseline_steps: int = 4000,
     seed: int = 0,
     overwrite: bool = False,

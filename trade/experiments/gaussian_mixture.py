@@ -53,7 +53,7 @@ class Demo:
         seed: Random seed.
     """
 
-    steps: int = 7000
+    steps: int = 6500
     baseline_steps: int = 4000
     samples: int = 100_000
     seed: int = 0
@@ -66,13 +66,14 @@ def demonstrate(
     started = time.monotonic()
     target = six_modes()
     data = {1.0: target.sample(jax.random.key(settings.seed), settings.samples, 1.0)}
-    flow_options: dict[str, Any] = {"blocks": 4, "network": MLP(32, 2), "latent": PowerScaled(exponent=-1.0)}
+    flow_options: dict[str, Any] = {"blocks": 5, "bins": 16, "network": MLP(32, 2), "latent": PowerScaled()}
     optimiser = Adam(learning_rate=5e-3)
+    objective = Trade(Sum((Gradient(norm=Huber(0.1)), SelfWeighted(Widening())), starts=(0.0, 0.3)), balance=Fixed(5.0))
     run = fit(
         lambda key: spline_flow(key, target, **flow_options),
         target,
         data,
-        Trade(Gradient(norm=Huber(0.1)), balance=Fixed(5.0)),
+        objective,
         settings.steps,
         optimiser=optimiser,
         seed=settings.seed,

@@ -54,8 +54,10 @@ def hardware() -> str:
 def commit() -> str:
     """The commit of the code that ran, marked when the tree had changes.
 
-    Outside a Git checkout, what the environment variable ``TRADE_COMMIT`` says.
+    The environment variable ``TRADE_COMMIT`` speaks for copies that are no checkout.
     """
+    if "TRADE_COMMIT" in os.environ:
+        return os.environ["TRADE_COMMIT"]
     here = Path(__file__).parent
 
     def git(*arguments: str) -> str:
@@ -64,4 +66,4 @@ def commit() -> str:
     try:
         return git("rev-parse", "HEAD") + ("-dirty" if git("status", "--porcelain", "--", "trade") else "")
     except (OSError, subprocess.CalledProcessError):
-        return os.environ.get("TRADE_COMMIT", "unknown")
+        return "unknown"

@@ -34,7 +34,12 @@ class Sum(Term):
     @property
     def name(self) -> str:
         """The names of the terms, joined."""
-        return "+".join(term.name for term in self.terms)
+        return "+".join(self.parts)
+
+    @property
+    def parts(self) -> tuple[str, ...]:
+        """The names of the terms."""
+        return tuple(name for term in self.terms for name in term.parts)
 
     def init(self, key: Array, problem: Problem) -> State:
         """The states of the terms."""
@@ -45,23 +50,24 @@ class Sum(Term):
         self, flow: AbstractDistribution, state: State, problem: Problem, clock: Clock, key: Array
     ) -> tuple[Array, Outcome]:
         """Σ weight · loss over the terms that have begun."""
-        total, states, suspects = jnp.zeros(()), [], []
-        keys = jax.random.split(key, len(self.terms))
-        for i, term in enumerate(self.terms):
+        total, outcomes = jnp.zeros(()), []
+        for i, (term, k) in enumerate(zip(self.terms, jax.random.split(key, len(self.terms)), strict=True)):
             weight = 1.0 if self.weights is None else self.weights[i]
-            first = clock.start + int((0.0 if self.starts is None else self.starts[i]) * (clock.total - clock.start))
-            own = clock._replace(start=first)
+            begin = 0.0 if self.starts is None else self.starts[i]
+            own = clock._replace(start=clock.start + int(begin * (clock.total - clock.start)))
 
-            def act(term: Term = term, i: int = i, own: Clock = own) -> tuple[Array, Outcome]:
-                return term.loss(flow, state[i], problem, own, keys[i])
+            def act(term: Term = term, old: State = state[i], own: Clock = own, k: Array = k) -> tuple[Array, Outcome]:
+                value, outcome = term.loss(flow, old, problem, own, k)
+                return value, outcome._replace(parts=outcome.parts or (value,))
 
-            def wait(i: int = i) -> tuple[Array, Outcome]:
-                return jnp.zeros(()), Outcome(state[i], jnp.full((), jnp.nan))
+            def wait(term: Term = term, old: State = state[i]) -> tuple[Array, Outcome]:
+                nothing = jnp.zeros(())
+                return nothing, Outcome(old, jnp.full((), jnp.nan), (nothing,) * len(term.parts))
 
-            value, outcome = act() if first == clock.start else jax.lax.cond(clock.step < first, wait, act)
+            value, outcome = act() if own.start == clock.start else jax.lax.cond(clock.step < own.start, wait, act)
             total = total + weight * value
-            states.append(outcome.state)
-            suspects.append(outcome.suspect)
-        found = jnp.stack(suspects)
-        first_bad = found[jnp.argmax(jnp.isfinite(found))]
-        return total, Outcome(tuple(states), first_bad)
+            outcomes.append(outcome)
+        found = jnp.stack([o.suspect for o in outcomes])
+        suspect = found[jnp.argmax(jnp.isfinite(found))]
+        parts = tuple(part for o in outcomes for part in o.parts)
+        return total, Outcome(tuple(o.state for o in outcomes), suspect, parts)

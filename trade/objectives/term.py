@@ -77,10 +77,17 @@ class Clock(NamedTuple):
 
 
 class Outcome(NamedTuple):
-    """What a term returns beside its loss: new state, and the first c with a non-finite value."""
+    """What a term returns beside its loss.
+
+    Args:
+        state: The new state.
+        suspect: The first c with a non-finite value, or NaN.
+        parts: The losses it is made of, one for each of the term's ``parts``; empty for the loss itself.
+    """
 
     state: State
     suspect: Array
+    parts: tuple[Array, ...] = ()
 
 
 class Report(NamedTuple):
@@ -109,6 +116,16 @@ class Term:
 
     name: str = "loss"
 
+    @property
+    def parts(self) -> tuple[str, ...]:
+        """Names under which its losses are reported."""
+        return (self.name,)
+
+    def report(self, value: Array, outcome: Outcome) -> Report:
+        """Losses and suspects by name."""
+        values = outcome.parts or (value,)
+        return Report(dict(zip(self.parts, values, strict=True)), dict.fromkeys(self.parts, outcome.suspect))
+
     def init(self, key: Array, problem: Problem) -> State:
         """The state before the first step; most terms have none."""
         return ()
@@ -125,7 +142,7 @@ class Term:
         """See ``Objective``: a term alone is an objective."""
         run = gradient_of(lambda f: self.loss(f, state, problem, clock, key))
         (value, outcome), grads = run(flow)
-        return Report({self.name: value}, {self.name: outcome.suspect}), grads, outcome.state
+        return self.report(value, outcome), grads, outcome.state
 
 
 def is_frozen(node: object) -> bool:

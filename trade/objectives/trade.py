@@ -13,7 +13,7 @@ from trade.errors import TradeError
 from trade.objectives.balance import Balance, Fixed
 from trade.objectives.boundary import ForwardKL
 from trade.objectives.gradient import Gradient
-from trade.objectives.term import Clock, Problem, Report, State, Term, gradient_of
+from trade.objectives.term import Clock, Outcome, Problem, Report, State, Term, gradient_of
 
 
 @dataclass(frozen=True)
@@ -72,11 +72,9 @@ class Trade:
         run = gradient_of(lambda f: self.boundary.loss(f, state[0], problem, clock, key_boundary))
         (value, outcome), grads = run(flow)
         zero = jnp.zeros_like(value)
-        return (
-            self._report(value, zero, zero, outcome.suspect, jnp.full_like(outcome.suspect, jnp.nan)),
-            grads,
-            (outcome.state, *state[1:]),
-        )
+        idle = Outcome(state[1], jnp.full_like(outcome.suspect, jnp.nan), (zero,) * len(self.propagation.parts))
+        report = self._report(self.boundary.report(value, outcome), self.propagation.report(zero, idle), zero)
+        return report, grads, (outcome.state, *state[1:])
 
     def _both(
         self, flow: AbstractDistribution, state: State, problem: Problem, clock: Clock, key: Array
@@ -102,10 +100,10 @@ class Trade:
             return one + weight * two, (one, two, out_one, out_two)
 
         (_, (one, two, out_one, out_two)), grads = gradient_of(total)(flow)
-        report = self._report(one, two, weight, out_one.suspect, out_two.suspect)
+        reports = self.boundary.report(one, out_one), self.propagation.report(two, out_two)
+        report = self._report(*reports, jnp.asarray(weight, one.dtype))
         return report, grads, (out_one.state, out_two.state, balance)
 
-    def _report(self, one: Array, two: Array, weight: Array, suspect_one: Array, suspect_two: Array) -> Report:
-        names = self.boundary.name, self.propagation.name
-        losses = {names[0]: one, names[1]: two, "lambda": jnp.asarray(weight, one.dtype)}
-        return Report(losses, {names[0]: suspect_one, names[1]: suspect_two})
+    def _report(self, boundary: Report, propagation: Report, weight: Array) -> Report:
+        losses = {**boundary.losses, **propagation.losses, "lambda": weight}
+        return Report(losses, {**boundary.suspects, **propagation.suspects})

@@ -28,8 +28,10 @@ NAMES = {
     "forward_kl": "boundary: negative log-likelihood",
     "reverse_kl": "reverse KL",
     "reweighted": "reweighted forward KL",
+    "self_weighted": "self-weighted forward KL",
     "gradient": "gradient residual",
 }
+LATER = ("gradient", "self_weighted")  # terms that are zero until they begin
 
 
 def _figure(width: float, height: float, **layout: Any) -> tuple[Figure, Any]:
@@ -139,8 +141,8 @@ def methods_against_condition(
     names = list(dict.fromkeys(r["method"] for r in rows if r["metric"] == metric))
     ours = [n for n in names if n.startswith("trade")]
     others = [n for n in names if n not in ours]
-    styles = dict(zip(ours, mpl.colormaps["viridis"](np.linspace(0.0, 0.85, max(len(ours), 1))), strict=True))
-    styles |= dict(zip(others, mpl.colormaps["autumn"](np.linspace(0.0, 0.75, max(len(others), 1))), strict=True))
+    styles = dict(zip(ours, mpl.colormaps["viridis"](np.linspace(0.0, 0.85, len(ours))), strict=True))
+    styles |= dict(zip(others, mpl.colormaps["autumn"](np.linspace(0.0, 0.75, len(others))), strict=True))
     for name in names:
         own = sorted(
             (r["condition"], r["mean"], r["std"]) for r in rows if (r["method"], r["metric"]) == (name, metric)
@@ -190,7 +192,7 @@ def training(metrics: list[dict[str, Any]]) -> Figure:
     figure, axes = _figure(4.2 * max(panels, 1), 3.5, ncols=max(panels, 1), squeeze=False)
     for axis, name in zip(axes[0], losses, strict=False):
         steps, values = _series(metrics, name)
-        active = values[:, 0] != 0.0 if name == "gradient" else np.ones(len(values), bool)
+        active = values[:, 0] != 0.0 if name in LATER else np.ones(len(values), bool)
         axis.plot(steps[active], values[active], color=BLUE, lw=0.8 if values.shape[1] > 1 else 1.4)
         if name == "gradient" and np.all(values[active] > 0):
             axis.set_yscale("log")
