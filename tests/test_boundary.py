@@ -18,7 +18,7 @@ from gaussians import (
     tiny_spline,
 )
 
-from trade import ForwardKL, GrowingInterval, ReverseKL, Reweighted, TradeError
+from trade import ForwardKL, GrowingInterval, ReverseKL, Reweighted, SelfWeighted, Sum, Trade, TradeError
 from trade.objectives.term import split_trainable
 
 KEY = jax.random.key(7)
@@ -211,3 +211,89 @@ def test_reweighted_refuses_an_observation():
     target = Observed(lambda x, c: -(x**2).sum() / c, (1,), TARGET.condition)
     with pytest.raises(TradeError, match="observation"):
         loss_of(Reweighted(conditions=At((0.0,))), problem_of(target, data_at(1.0)))
+
+
+# --- The model's own samples, weighted
+
+
+def self_weighted(u=-1.0, n=20_000, **options):
+    return SelfWeighted(conditions=At((u,)), conditions_per_step=1, points_per_condition=n, **options)
+
+
+def test_self_weighted_samples_stand_in_for_samples_of_the_target():
+    """At c = 1/4 the loss is -E[log p_θ] over N(0, 1/4), though the samples are the model's."""
+    mean, variance = model_at(-1.0)
+    exact = 0.5 * (0.25 + mean**2) / variance + 0.5 * np.log(2.0 * np.pi * variance)
+    own = 0.5 + 0.5 * np.log(2.0 * np.pi * variance)  # with no weights: the entropy of the model
+    assert abs(own - exact) > 0.2
+    np.testing.assert_allclose(loss_of(self_weighted(), problem_of(TARGET)), exact, rtol=0.02)
+
+
+def test_self_weighted_gradient_is_that_of_the_forward_kl():
+    """∂/∂mean of -E_q[log p_θ] is (mean - E_q[x]) / variance: no gradient flows through samples or weights."""
+    _, grads, _ = self_weighted().value_and_grad(FLOW, (), problem_of(TARGET), CLOCK, KEY)
+    mean, variance = model_at(-1.0)
+    np.testing.assert_allclose(float(grads.mean[0]), mean / variance, atol=0.03)
+    np.testing.assert_allclose(float(grads.log_scale[0]), 1.0 - (0.25 + mean**2) / variance, atol=0.03)
+
+
+def test_self_weighted_truncates_large_weights():
+    """A model much narrower than the target: a few samples in the tail would carry all the weight."""
+    narrow = LinearGaussian(log_scale=-2.0)
+    values = [loss_of(self_weighted(u=1.0, n=64, truncate=t), problem_of(TARGET), narrow) for t in (1.0, 1e9)]
+    assert values[1] > values[0] + 0.3
+
+
+# --- Sums of terms
+
+
+def test_sum_adds_weighted_terms_and_reports_each():
+    problem = problem_of(TARGET, [[1.5]])
+    one, two = ForwardKL(batch=8), ReverseKL(at=(0.5,), batch=8)
+    both = Sum((one, two), weights=(1.0, 3.0))
+    report, grads, _ = both.value_and_grad(FLOW, both.init(KEY, problem), problem, CLOCK, KEY)
+    assert list(report.losses) == ["forward_kl", "reverse_kl"]
+    keys = jax.random.split(KEY, 2)
+    terms = zip((one, two), keys, strict=True)
+    parts = [t.value_and_grad(FLOW, t.init(KEY, problem), problem, CLOCK, k) for t, k in terms]
+    for part, name in zip(parts, report.losses, strict=True):
+        np.testing.assert_allclose(report.losses[name], part[0].losses[name], rtol=1e-5)
+    expected = parts[0][1].mean + 3.0 * parts[1][1].mean
+    np.testing.assert_allclose(grads.mean, expected, rtol=1e-4)
+
+
+def test_sum_waits_for_the_start_of_a_term():
+    problem = problem_of(TARGET, [[1.5]])
+    term = Sum((ForwardKL(batch=8), ReverseKL(at=(0.5,), batch=8)), starts=(0.0, 0.5))
+    state = term.init(KEY, problem)
+    before, after = (term.loss(FLOW, state, problem, clock_at(step), KEY) for step in (49, 50))
+    assert float(before[1].parts[1]) == 0.0
+    np.testing.assert_allclose(before[0], before[1].parts[0])
+    assert float(after[1].parts[1]) != 0.0
+    np.testing.assert_allclose(after[0], sum(after[1].parts), rtol=1e-6)
+
+
+def test_sum_inside_trade_reports_zeros_before_its_start():
+    problem = problem_of(TARGET, data_at(1.0))
+    objective = Trade(Sum((ReverseKL(batch=4), self_weighted(n=8))), ForwardKL(batch=4), start=0.5)
+    state = objective.init(KEY, problem)
+    for step, silent in ((10, True), (60, False)):
+        report, *_ = objective.value_and_grad(FLOW, state, problem, clock_at(step), KEY)
+        assert set(report.losses) == {"forward_kl", "reverse_kl", "self_weighted", "lambda"}
+        assert (float(report.losses["self_weighted"]) == 0.0) is silent
+
+
+def test_sum_names_the_condition_of_a_non_finite_term():
+    class Broken(LinearGaussian):
+        def _log_prob(self, x, condition=None):
+            return jnp.where(condition[0] < 0.9, jnp.nan, super()._log_prob(x, condition))
+
+    problem = problem_of(TARGET, data_at(1.0))
+    term = Sum((ForwardKL(batch=4), self_weighted(n=8)))
+    _, outcome = term.loss(Broken(), term.init(KEY, problem), problem, CLOCK, KEY)
+    np.testing.assert_allclose(outcome.suspect, 0.25, rtol=1e-5)
+
+
+def test_sum_refuses_a_wrong_number_of_weights():
+    with pytest.raises(TradeError, match="2 terms but 1 weights"):
+        Sum((ForwardKL(), ReverseKL()), weights=(1.0,))

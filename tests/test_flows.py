@@ -16,11 +16,14 @@ from trade.flows import (
     MLP,
     Normal,
     PowerScaled,
+    Rescale,
     ResidualMLP,
     SplineCoupling,
     SplineFlow,
     Stack,
     Standardise,
+    VolumePreservingCoupling,
+    VolumePreservingFlow,
     adapt_to_data,
     spline_flow,
 )
@@ -57,6 +60,21 @@ FRESH = {"coupling 1": partial(coupling, 1), "coupling 2": partial(coupling, 2),
 FRESH["stack"] = stack
 BIJECTIONS = {name: lambda build=build: noisy(build()) for name, build in FRESH.items()}
 BIJECTIONS["standardise"] = standardise
+
+
+@cache
+def volume_preserving(d, volume):
+    def layer(key):
+        return VolumePreservingCoupling(key, d, network=TINY, volume=volume)
+
+    return Stack(eqx.filter_vmap(layer)(jax.random.split(KEY, 3)))
+
+
+BIJECTIONS["gin 2"] = lambda: noisy(volume_preserving(2, "gin"))
+BIJECTIONS["gin 5"] = lambda: noisy(volume_preserving(5, "gin"))
+BIJECTIONS["volume by mean"] = lambda: noisy(volume_preserving(5, "mean"))
+BIJECTIONS["rescale"] = lambda: noisy(Rescale(KEY, 3, 1, width=4))
+BIJECTIONS["constant rescale"] = lambda: noisy(Rescale(KEY, 3, None, width=1))
 
 
 @pytest.fixture(scope="module", params=BIJECTIONS)
@@ -125,6 +143,33 @@ def test_bijection_has_finite_gradients_everywhere(bijection, dtype):
     mixed = np.random.default_rng(0).choice(edges, (N - len(edges), d))
     x = jnp.asarray(np.concatenate([np.tile(np.array(edges)[:, None], d), mixed]), dtype)
     assert all_finite(audit(bijection, x))
+
+
+@pytest.mark.parametrize("volume", ["gin", "mean"])
+@pytest.mark.parametrize("d", [2, 5])
+def test_volume_preserving_blocks_report_exactly_zero_and_have_it(d, volume):
+    bijection = noisy(volume_preserving(d, volume))
+    for way in audit(bijection, states(d)):
+        assert np.all(np.asarray(way.log_det) == 0.0)
+        np.testing.assert_allclose(np.linalg.slogdet(way.by_x[:, :-1])[1], 0.0, atol=1e-4)
+    if d == 5:  # it does scale: the log scales are not all zero
+        one = jax.tree.map(lambda a: a[0] if eqx.is_array(a) else a, bijection.layers)
+        log_scale = one._parameters(jnp.ones(2))[0]
+        assert float(jnp.abs(log_scale).max()) > 0.01
+        assert abs(float(log_scale.sum())) < 1e-6
+
+
+def test_rotation_of_a_block_is_orthogonal():
+    one = jax.tree.map(lambda a: a[0] if eqx.is_array(a) else a, noisy(volume_preserving(5, "gin")).layers)
+    np.testing.assert_allclose(one.rotation() @ one.rotation().T, np.eye(5), atol=1e-5)
+
+
+def test_rescale_follows_the_condition():
+    layer = noisy(Rescale(KEY, 2, 1, width=4), scale=0.5)
+    x = jnp.ones(2)
+    images = [layer.transform_and_log_det(x, jnp.array([u])) for u in (-1.0, 1.0)]
+    assert float(jnp.abs(images[0][0] - images[1][0]).max()) > 0.01
+    assert float(jnp.abs(images[0][1] - images[1][1])) > 0.01
 
 
 @pytest.mark.parametrize("name", FRESH)
@@ -325,6 +370,9 @@ FLOWS = {
     "one dimension, latent alone": ((1,), {"latent": PowerScaled(1.0), "conditional": False}),
     "embedding": ((2,), {"embedding": 3}),
     "residual": ((2,), {"network": ResidualMLP(8)}),
+    "rescale": ((2,), {"rescale": 4, "latent": PowerScaled(-1.0)}),
+    "volume preserving": VolumePreservingFlow((2,), CONDITION, blocks=3, network=TINY, latent=PowerScaled(1.0)),
+    "volume by mean": VolumePreservingFlow((2,), CONDITION, blocks=2, network=TINY, volume="mean"),
     "matrix": ((2, 2), {"latent": PowerScaled(1.0)}),
 }
 CONDITIONS = (0.3, 1.0, 3.5)
@@ -332,7 +380,10 @@ CONDITIONS = (0.3, 1.0, 3.5)
 
 @pytest.fixture(scope="module", params=FLOWS)
 def fresh(request):
-    shape, options = FLOWS[request.param]
+    spec = FLOWS[request.param]
+    if isinstance(spec, VolumePreservingFlow):
+        return Model(spec.build(KEY), CONDITION)
+    shape, options = spec
     return Model(small_flow(shape, CONDITION, **options), CONDITION)
 
 
@@ -439,6 +490,22 @@ def test_spline_flow_reads_the_target():
 def test_bad_recipe_is_refused(options, message):
     with pytest.raises(TradeError, match=message):
         SplineFlow((2,), CONDITION, **options)
+
+
+@pytest.mark.parametrize("options", [{"shape": (1,)}, {"shape": (2, 2)}, {"blocks": 0}, {"volume": "none"}])
+def test_bad_volume_preserving_recipe_is_refused(options):
+    with pytest.raises(TradeError, match="VolumePreservingFlow"):
+        VolumePreservingFlow(**{"shape": (2,), "condition": CONDITION, **options})
+
+
+def test_a_volume_preserving_flow_is_a_power_of_one_density():
+    """With a power-scaled latent, log p(x|c) = c log p(x|1) up to a constant: the steerable property."""
+    recipe = VolumePreservingFlow((2,), CONDITION, blocks=3, network=TINY, latent=PowerScaled(-1.0))
+    model = Model(noisy(recipe.build(KEY)), CONDITION)
+    x = np.random.default_rng(0).standard_normal((50, 2))
+    one, three = (np.asarray(model.log_prob(x, c), np.float64) for c in (1.0, 3.0))
+    np.testing.assert_allclose(three - three.mean(), 3.0 * (one - one.mean()), atol=1e-3)
+    assert one.std() > 0.3
 
 
 def test_bad_spline_flow_arguments_are_refused():

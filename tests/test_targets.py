@@ -7,9 +7,9 @@ import pytest
 from scipy.stats import multivariate_normal
 from small_flows import KEY
 
-from trade import Condition, TradeError
+from trade import Condition, Target, TradeError
 from trade.target import AbstractTarget
-from trade.targets import GaussianMixture, MultiWell, multiwell, six_modes
+from trade.targets import Augmented, GaussianMixture, MultiWell, multiwell, six_modes
 
 # The Gaussian mixture
 
@@ -191,3 +191,36 @@ def test_multiwell_is_rebuilt_from_its_config():
 def test_bad_multiwell_is_refused(arguments, message):
     with pytest.raises(TradeError, match=message):
         MultiWell(**arguments)
+
+
+# Augmented targets
+
+
+def test_augmented_target_adds_a_scaled_normal():
+    inner = MultiWell(d=2)
+    target = Augmented(inner, extra=3, exponent=1.0)
+    assert target.shape == (5,)
+    assert target.condition == inner.condition
+    x, c = np.random.default_rng(0).standard_normal(5), 0.6
+    expected = float(inner.log_density(jnp.asarray(x[:2]), jnp.asarray(c)))
+    expected += multivariate_normal(np.zeros(3), c * np.eye(3)).logpdf(x[2:])
+    np.testing.assert_allclose(target.log_density(jnp.asarray(x), jnp.asarray(c)), expected, rtol=1e-5)
+    assert target.log_partition(c) == inner.log_partition(c)
+
+
+def test_augmented_samples_are_exact():
+    target = Augmented(MultiWell(d=2), extra=2, exponent=-1.0)
+    x = np.asarray(target.sample(KEY, 20_000, 0.5))
+    assert x.shape == (20_000, 4)
+    np.testing.assert_allclose(x[:, 2:].var(axis=0), 2.0, rtol=0.05)
+    inner = np.asarray(target.inner.sample(KEY, 20_000, 0.5))
+    np.testing.assert_allclose((x[:, :2] ** 2).mean(), (inner**2).mean(), rtol=0.02)
+    log_extra = multivariate_normal(np.zeros(2), 2.0 * np.eye(2)).logpdf(x[:, 2:])
+    np.testing.assert_allclose(target.extra_entropy(0.5), -log_extra.mean(), atol=0.03)
+
+
+def test_augmented_refuses_what_it_cannot_extend():
+    with pytest.raises(TradeError, match="extra"):
+        Augmented(MultiWell(d=2), extra=0)
+    with pytest.raises(TradeError, match="vectors"):
+        Augmented(Target(lambda x, c: -(x**2).sum() / c, (2, 2), Condition(0.5, 1.0)), extra=1)

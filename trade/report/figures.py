@@ -193,6 +193,8 @@ def training(metrics: list[dict[str, Any]]) -> Figure:
     for axis, name in zip(axes[0], losses, strict=False):
         steps, values = _series(metrics, name)
         active = values[:, 0] != 0.0 if name in LATER else np.ones(len(values), bool)
+        if not active.all():  # the first mean of a term that began later is partly over zeros
+            active[np.argmax(active)] = False
         axis.plot(steps[active], values[active], color=BLUE, lw=0.8 if values.shape[1] > 1 else 1.4)
         if name == "gradient" and np.all(values[active] > 0):
             axis.set_yscale("log")

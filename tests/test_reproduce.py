@@ -1,0 +1,125 @@
+"""Reproductions: methods as data, one loop, results that resume and tables that say who is best."""
+
+import json
+from dataclasses import dataclass, field, replace
+
+import equinox as eqx
+import jax
+import pytest
+from small_flows import gaussian_family, small_flow
+
+from trade import Adam, ForwardKL, TradeError
+from trade.experiments import EXPERIMENTS
+from trade.experiments.reproduce import Method, choose, reproduce
+from trade.experiments.results import row
+from trade.fit import make_problem
+from trade.report.reproduction import table, write_reproduction
+from trade.sampling.importance import weighted_samples
+from trade.target import AbstractTarget
+from trade.training.state import Program, begin
+
+
+@dataclass(frozen=True)
+class Small:
+    """A one-dimensional Gaussian with two methods of a few steps."""
+
+    target: AbstractTarget = field(default_factory=lambda: gaussian_family(1))
+    steps: int = 4
+    name = "small"
+    conditions = (0.5, 1.0)
+
+    def methods(self, budget):
+        def flow(key):
+            return small_flow((1,), self.target.condition)
+
+        one = Method(flow, ForwardKL(16), Adam(1e-3), self.steps)
+        return {"one": one, "trade-two": replace(one, objective=ForwardKL(32))}
+
+    def data(self, target, budget):
+        return {1.0: target.sample(jax.random.key(0), 64, 1.0)}
+
+    def validation(self, target, budget):
+        return None
+
+    def evaluate(self, name, target, run, budget):
+        ess = [weighted_samples(m, target, jax.random.key(1), 500, 0.5).ess for m in run.final]
+        return [row(name, "ess", 0.5, ess, 0.25), row(name, "kl", 0.5, [0.5 if name == "one" else 0.25] * len(ess))]
+
+
+@pytest.fixture(scope="module")
+def done(tmp_path_factory):
+    out = tmp_path_factory.mktemp("small")
+    results = reproduce(Small(), out, names="one", seeds=2, budget="quick", progress=False)
+    return out, results
+
+
+def test_results_have_the_agreed_form(done):
+    out, results = done
+    assert json.loads((out / "results.json").read_text()) == results
+    assert set(results) >= {"experiment", "command", "hardware", "jax", "commit", "wall_seconds", "rows"}
+    assert set(results["rows"][0]) == {"method", "metric", "condition", "mean", "std", "seeds", "paper"}
+    assert results["rows"][0]["seeds"] == 2
+    assert results["wall_seconds"] == results["methods"]["one"]["seconds"] > 0
+
+
+def test_resume_runs_only_what_is_missing(done):
+    out, first = done
+    before = (out / "one" / "finished.json").stat().st_mtime_ns
+    results = reproduce(Small(), out, seeds=2, budget="quick", resume=True, progress=False)
+    assert (out / "one" / "finished.json").stat().st_mtime_ns == before
+    assert [r["method"] for r in results["rows"]] == ["one", "one", "trade-two", "trade-two"]
+    assert results["rows"][:2] == first["rows"]
+    assert results["wall_seconds"] > first["wall_seconds"]
+    text = write_reproduction(Small().target, results, out)
+    assert (out / "table.md").read_text() == text
+    assert (out / "figures" / "ess.png").stat().st_size > 1000
+    assert (out / "figures" / "marginals.png").stat().st_size > 1000
+    with pytest.raises(TradeError, match="seeds = 2, not 3"):
+        reproduce(Small(), out, seeds=3, budget="quick", resume=True, progress=False)
+    with pytest.raises(TradeError, match="already holds results"):
+        reproduce(Small(), out, seeds=2, budget="quick", progress=False)
+
+
+def test_table_marks_the_best_and_shows_the_paper():
+    about = {"experiment": "e", "command": "c", "hardware": "h", "jax": "j", "commit": "k", "wall_seconds": 1.0}
+    rows = [row("a", "kl", 1.0, [0.2], 0.3), row("b", "kl", 1.0, [0.1, 0.1]), row("a", "ess", 1.0, [0.9])]
+    text = table(about | {"rows": [*rows, row("b", "ess", 1.0, [0.8])]})
+    assert "| a | 0.2000 (0.3000) |" in text
+    assert "| b | **0.1000** ± 0.0000 |" in text
+    assert "| a | **90.0 %** |" in text
+
+
+def test_unknown_method_lists_the_names():
+    with pytest.raises(TradeError, match=r"no method 'two'; it has one, trade-two\."):
+        choose(Small(), "one,two", "quick")
+
+
+@pytest.mark.parametrize("name", EXPERIMENTS)
+def test_every_method_of_an_experiment_traces(name):
+    """Each row builds a flow of its target's shape, and its objective gives a loss and a gradient for it."""
+    experiment = EXPERIMENTS[name]()
+    for budget in ("quick", "paper"):
+        for method_name, method in experiment.methods(budget).items():
+            assert method_name.replace("-", "").isalpha()
+            assert method_name.islower()
+            target = method.target or experiment.target
+            flow = eqx.filter_eval_shape(method.flow, jax.random.key(0))
+            assert flow.shape == target.shape
+            if budget == "quick":
+                problem = make_problem(target, {1.0: jax.random.normal(jax.random.key(0), (8, *target.shape))})
+                program = Program(method.objective, method.optimiser, method.steps)
+                learner = eqx.filter_eval_shape(begin, program, flow, problem, jax.random.key(0))
+                assert learner.guard.losses
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(("name", "metric", "away"), [("gaussian-mixture", "kl", 0.336), ("multiwell", "ess", 0.5)])
+def test_quick_budget_shows_the_ordering(name, metric, away, tmp_path):
+    """Within ten minutes on two cores, TRADE is ahead of every baseline away from the data."""
+    results = reproduce(EXPERIMENTS[name](), tmp_path, seeds=1, budget="quick", progress=False)
+    assert results["wall_seconds"] < 600
+    sign = -1.0 if metric == "kl" else 1.0
+    found = {r["method"]: sign * r["mean"] for r in results["rows"] if (r["metric"], r["condition"]) == (metric, away)}
+    stable = [found[n] for n in ("trade-continuous", "trade-grid", "trade-continuous-ours") if n in found]
+    baselines = [value for n, value in found.items() if not n.startswith("trade")]
+    assert max(stable) > max(baselines)
