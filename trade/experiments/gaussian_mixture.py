@@ -123,7 +123,7 @@ def exact_kl(model: Model, target: GaussianMixture, c: float, *, fine: int = 160
 
 
 def _known(method: str, c: float) -> float | None:
-    numbers = paper.GAUSSIAN_MIXTURE_KL.get(method)
+    numbers = paper.GAUSSIAN_MIXTURE_KL.get(method.removesuffix("-ours"))
     return None if numbers is None else numbers[paper.GAUSSIAN_MIXTURE_CONDITIONS.index(c)]
 
 
@@ -215,5 +215,5 @@ class GaussianMixtureExperiment:
                 "kl_samples_error": [e.error for e in sampled],
                 "ess": [weighted_samples(m, target, jax.random.key(1), samples, c).ess for m in run.best],
             }
-            rows += [row(name, m, c, v, _known(name, c) if m.startswith("kl") else None) for m, v in values.items()]
+            rows += [row(name, m, c, v, _known(name, c) if m in ("kl", "kl_final", "kl_samples") else None) for m, v in values.items()]
         return rows
