@@ -28,7 +28,9 @@ from trade import (
     Ramp,
     ReverseKL,
     Reweighted,
+    SelfWeighted,
     Squared,
+    Sum,
     Trade,
     TradeError,
     TrueDensity,
@@ -181,6 +183,8 @@ MEMBERS = {
     "boundary=ReverseKL": Trade(gradient(), ReverseKL(at=1.0, batch=32), start=0),
     "ForwardKL alone": ForwardKL(32),
     "ReverseKL alone": ReverseKL(at=(0.5, 1.0), batch=32),
+    "SelfWeighted": Trade(SelfWeighted(conditions_per_step=4, points_per_condition=16), ForwardKL(32), start=0),
+    "Sum": Trade(Sum((with_gradient().propagation, SelfWeighted()), starts=(0.0, 0.1)), ForwardKL(32), start=0),
 }
 
 
@@ -211,7 +215,7 @@ def test_every_member_trains(name):
     check_two_steps(learner, reports)
     objective = MEMBERS[name]
     names = (objective.boundary, objective.propagation) if isinstance(objective, Trade) else (objective,)
-    assert {term.name for term in names} <= set(reports[0].losses)
+    assert {part for term in names for part in term.parts} <= set(reports[0].losses)
 
 
 @pytest.mark.parametrize("conditions", [Widening(0.5, 1.5), CausalGrid(6, between=0.1)], ids=["Widening", "CausalGrid"])

@@ -215,5 +215,8 @@ class GaussianMixtureExperiment:
                 "kl_samples_error": [e.error for e in sampled],
                 "ess": [weighted_samples(m, target, jax.random.key(1), samples, c).ess for m in run.best],
             }
-            rows += [row(name, m, c, v, _known(name, c) if m in ("kl", "kl_final", "kl_samples") else None) for m, v in values.items()]
+            rows += [
+                row(name, m, c, v, _known(name, c) if m in ("kl", "kl_final", "kl_samples") else None)
+                for m, v in values.items()
+            ]
         return rows

@@ -56,54 +56,34 @@ class Trade:
         self, flow: AbstractDistribution, state: State, problem: Problem, clock: Clock, key: Array
     ) -> tuple[Report, Any, State]:
         """Both terms; before ``start`` the boundary alone, at its own price."""
-        first = self.first_step(clock.total)
-        if first == 0:
-            return self._both(flow, state, problem, clock, key)
-        return jax.lax.cond(
-            clock.step < first,
-            lambda: self._boundary_only(flow, state, problem, clock, key),
-            lambda: self._both(flow, state, problem, clock, key),
-        )
-
-    def _boundary_only(
-        self, flow: AbstractDistribution, state: State, problem: Problem, clock: Clock, key: Array
-    ) -> tuple[Report, Any, State]:
-        key_boundary, _ = jax.random.split(key)
-        run = gradient_of(lambda f: self.boundary.loss(f, state[0], problem, clock, key_boundary))
-        (value, outcome), grads = run(flow)
-        zero = jnp.zeros_like(value)
-        idle = Outcome(state[1], jnp.full_like(outcome.suspect, jnp.nan), (zero,) * len(self.propagation.parts))
-        report = self._report(self.boundary.report(value, outcome), self.propagation.report(zero, idle), zero)
-        return report, grads, (outcome.state, *state[1:])
-
-    def _both(
-        self, flow: AbstractDistribution, state: State, problem: Problem, clock: Clock, key: Array
-    ) -> tuple[Report, Any, State]:
         key_boundary, key_second = jax.random.split(key)
-        later = clock._replace(start=self.first_step(clock.total))
+        first = self.first_step(clock.total)
+        later = clock._replace(start=first)
 
-        def boundary(f: AbstractDistribution) -> tuple[Array, Any]:
+        def boundary(f: AbstractDistribution) -> tuple[Array, Outcome]:
             return self.boundary.loss(f, state[0], problem, clock, key_boundary)
 
-        def second(f: AbstractDistribution) -> tuple[Array, Any]:
-            return self.propagation.loss(f, state[1], problem, later, key_second)
+        def second(f: AbstractDistribution) -> tuple[Array, Outcome]:
+            value, outcome = self.propagation.loss(f, state[1], problem, later, key_second)
+            return value, outcome._replace(parts=outcome.parts or (value,))
 
-        def norms() -> tuple[Array, Array]:
-            lengths = [optax.global_norm(gradient_of(term)(flow)[1]) for term in (boundary, second)]
-            return lengths[0], lengths[1]
+        # Each term by itself: the balance needs both gradients, and the first has one compilation.
+        (one, out_one), grads = gradient_of(boundary)(flow)
 
-        balance = self.balance.update(state[2], later, norms)
-        weight = self.balance.weight(balance, later)
+        def act() -> tuple[Outcome, Any, State, Array]:
+            (_, outcome), grads_two = gradient_of(second)(flow)
+            norms = optax.tree.norm(grads), optax.tree.norm(grads_two)
+            balance = self.balance.update(state[2], later, lambda: norms)
+            weight = jnp.asarray(self.balance.weight(balance, later), one.dtype)
+            return outcome, jax.tree.map(lambda g, h: g + weight * h, grads, grads_two), balance, weight
 
-        def total(f: AbstractDistribution) -> tuple[Array, Any]:
-            (one, out_one), (two, out_two) = boundary(f), second(f)
-            return one + weight * two, (one, two, out_one, out_two)
+        def wait() -> tuple[Outcome, Any, State, Array]:
+            zero = jnp.zeros_like(one)
+            idle = Outcome(state[1], jnp.full_like(zero, jnp.nan), (zero,) * len(self.propagation.parts))
+            return idle, grads, state[2], zero
 
-        (_, (one, two, out_one, out_two)), grads = gradient_of(total)(flow)
-        reports = self.boundary.report(one, out_one), self.propagation.report(two, out_two)
-        report = self._report(*reports, jnp.asarray(weight, one.dtype))
+        out_two, grads, balance, weight = act() if first == 0 else jax.lax.cond(clock.step < first, wait, act)
+        reports = self.boundary.report(one, out_one), self.propagation.report(out_two.parts[0], out_two)
+        losses = {**reports[0].losses, **reports[1].losses, "lambda": weight}
+        report = Report(losses, {**reports[0].suspects, **reports[1].suspects})
         return report, grads, (out_one.state, out_two.state, balance)
-
-    def _report(self, boundary: Report, propagation: Report, weight: Array) -> Report:
-        losses = {**boundary.losses, **propagation.losses, "lambda": weight}
-        return Report(losses, {**boundary.suspects, **propagation.suspects})
