@@ -18,7 +18,7 @@ from gaussians import (
     tiny_spline,
 )
 
-from trade import ForwardKL, GrowingInterval, ReverseKL, Reweighted, SelfWeighted, Sum, Trade, TradeError
+from trade import ForwardKL, FromModel, GrowingInterval, ReverseKL, Reweighted, Sum, Trade, TradeError
 from trade.objectives.term import split_trainable
 
 KEY = jax.random.key(7)
@@ -217,7 +217,7 @@ def test_reweighted_refuses_an_observation():
 
 
 def self_weighted(u=-1.0, n=20_000, **options):
-    return SelfWeighted(conditions=At((u,)), conditions_per_step=1, points_per_condition=n, **options)
+    return Reweighted(At((u,)), FromModel(), conditions_per_step=1, points_per_condition=n, **options)
 
 
 def test_self_weighted_samples_stand_in_for_samples_of_the_target():
@@ -279,8 +279,8 @@ def test_sum_inside_trade_reports_zeros_before_its_start():
     state = objective.init(KEY, problem)
     for step, silent in ((10, True), (60, False)):
         report, *_ = objective.value_and_grad(FLOW, state, problem, clock_at(step), KEY)
-        assert set(report.losses) == {"forward_kl", "reverse_kl", "self_weighted", "lambda"}
-        assert (float(report.losses["self_weighted"]) == 0.0) is silent
+        assert set(report.losses) == {"forward_kl", "reverse_kl", "reweighted", "lambda"}
+        assert (float(report.losses["reweighted"]) == 0.0) is silent
 
 
 def test_sum_names_the_condition_of_a_non_finite_term():

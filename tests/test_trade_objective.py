@@ -28,7 +28,6 @@ from trade import (
     Ramp,
     ReverseKL,
     Reweighted,
-    SelfWeighted,
     Squared,
     Sum,
     Trade,
@@ -183,8 +182,10 @@ MEMBERS = {
     "boundary=ReverseKL": Trade(gradient(), ReverseKL(at=1.0, batch=32), start=0),
     "ForwardKL alone": ForwardKL(32),
     "ReverseKL alone": ReverseKL(at=(0.5, 1.0), batch=32),
-    "SelfWeighted": Trade(SelfWeighted(conditions_per_step=4, points_per_condition=16), ForwardKL(32), start=0),
-    "Sum": Trade(Sum((with_gradient().propagation, SelfWeighted()), starts=(0.0, 0.1)), ForwardKL(32), start=0),
+    "Reweighted, own samples": Trade(Reweighted(base=FromModel(), truncate=10.0), ForwardKL(32), start=0),
+    "Sum": Trade(
+        Sum((with_gradient().propagation, Reweighted(base=FromModel())), starts=(0.0, 0.1)), ForwardKL(32), start=0
+    ),
 }
 
 

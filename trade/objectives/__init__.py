@@ -1,7 +1,7 @@
 """The loss: a boundary term, a term that carries it to other conditions, and their axes."""
 
 from trade.objectives.balance import Fixed, GradientNorm, Ramp
-from trade.objectives.boundary import ForwardKL, ReverseKL, Reweighted, SelfWeighted
+from trade.objectives.boundary import ForwardKL, ReverseKL, Reweighted
 from trade.objectives.conditions import CausalGrid, GrowingInterval, Widening
 from trade.objectives.density import EnergyFree, TrueDensity
 from trade.objectives.expectation import (
@@ -35,7 +35,6 @@ __all__ = [
     "Ramp",
     "ReverseKL",
     "Reweighted",
-    "SelfWeighted",
     "Squared",
     "Sum",
     "Trade",

@@ -14,6 +14,8 @@ from jax import Array
 from trade.errors import TradeError
 from trade.model import draw, log_prob
 from trade.objectives.conditions import ConditionSampler, GrowingInterval
+from trade.objectives.density import TrueDensity
+from trade.objectives.expectation import Base, FromData
 from trade.objectives.term import Clock, Outcome, Problem, State, Term, first_non_finite, freeze
 
 
@@ -100,17 +102,24 @@ class ReverseKL(Term):
 
 @dataclass(frozen=True)
 class Reweighted(Term):
-    """Eq. 4: the forward KL at other conditions, on data reweighted by q(x|c)/q(x|c0).
+    """Eq. 4: the forward KL at other conditions, on samples reweighted by q(x|c) / p_base(x).
+
+    With the data as base this is the paper's baseline. With ``FromModel()`` the model learns from
+    its own samples, which refines one that is already close and needs no data at the condition.
 
     Args:
         conditions: Where in c; the full range by default.
+        base: Where the samples come from.
         conditions_per_step: How many conditions each step.
-        points_per_condition: Data points at each of them.
+        points_per_condition: Samples at each of them.
+        truncate: Largest weight, as a multiple of the mean weight; None leaves the weights alone.
     """
 
     conditions: ConditionSampler = field(default_factory=lambda: GrowingInterval(full_at=0.0))
+    base: Base = field(default_factory=FromData)
     conditions_per_step: int = 8
     points_per_condition: int = 64
+    truncate: float | None = None
     name = "reweighted"
 
     def init(self, key: Array, problem: Problem) -> State:
@@ -121,64 +130,21 @@ class Reweighted(Term):
         self, flow: AbstractDistribution, state: State, problem: Problem, clock: Clock, key: Array
     ) -> tuple[Array, Outcome]:
         """Weighted negative log-likelihood, with weights normalised at each condition."""
-        if problem.target.observation_shape is not None:
-            raise TradeError("Reweighted cannot serve targets with an observation.")
-        key_u, key_x = jax.random.split(key)
-        u = self.conditions.sample(state, key_u, self.conditions_per_step, problem, clock)
-        condition, target = problem.condition, problem.target
-
-        def at(u: Array, key: Array) -> Array:
-            nearest = condition.nearest_boundary(u)
-            u0 = condition.boundary_chart()[nearest]
-            batches = [problem.batch(key, i, self.points_per_condition)[0] for i in range(len(condition.boundary))]
-            x = jnp.stack(batches)[nearest]
-            log_w = jax.vmap(lambda v: target.log_density_at(v, u) - target.log_density_at(v, u0))(x)
-            return -jnp.sum(jax.nn.softmax(log_w) * jax.vmap(lambda v: log_prob(flow, v, u))(x))
-
-        values = jax.vmap(at)(u, jax.random.split(key_x, len(u)))
-        return values.mean(), Outcome(state, first_non_finite(values, condition.unchart(u)))
-
-
-@dataclass(frozen=True)
-class SelfWeighted(Term):
-    """The forward KL at every condition, on the model's own samples weighted by q/p_θ.
-
-    It refines a model that is already close: where the ESS is low, a few samples carry all
-    the weight. Uses the target's density alone, neither data nor its normalisation.
-
-    Args:
-        conditions: Where in c; the full range by default.
-        conditions_per_step: How many conditions each step.
-        points_per_condition: Model samples at each of them.
-        truncate: Largest weight, as a multiple of the mean weight.
-    """
-
-    conditions: ConditionSampler = field(default_factory=lambda: GrowingInterval(full_at=0.0))
-    conditions_per_step: int = 8
-    points_per_condition: int = 64
-    truncate: float = 10.0
-    name = "self_weighted"
-
-    def init(self, key: Array, problem: Problem) -> State:
-        """State of the condition sampler."""
-        return self.conditions.init(problem)
-
-    def loss(
-        self, flow: AbstractDistribution, state: State, problem: Problem, clock: Clock, key: Array
-    ) -> tuple[Array, Outcome]:
-        """Weighted negative log-likelihood, with weights normalised at each condition."""
         key_u, key_y, key_x = jax.random.split(key, 3)
-        n, axis, frozen = self.conditions_per_step, problem.observation_axis, freeze(flow)
-        u = self.conditions.sample(state, key_u, n, problem, clock)
-        y = problem.draw_observations(key_y, n)
+        n, frozen = self.points_per_condition, freeze(flow)
+        u = self.conditions.sample(state, key_u, self.conditions_per_step, problem, clock)
+        y = problem.draw_observations(key_y, len(u))
 
         def at(u: Array, y: Array | None, key: Array) -> Array:
-            x, log_p = jax.vmap(lambda k: draw(frozen, k, u, y))(jax.random.split(key, self.points_per_condition))
+            drawn = self.base.draw(frozen, TrueDensity(), problem, u, y, n, key)
+            x, log_base = jax.lax.stop_gradient(drawn)
             log_q = jax.vmap(lambda v: problem.target.log_density_at(v, u, y))(x)
-            weights = jax.nn.softmax(jax.lax.stop_gradient(log_q - log_p))
-            weights = jnp.minimum(weights, self.truncate / self.points_per_condition)
-            log_model = jax.vmap(lambda v: log_prob(flow, v, u, y))(jax.lax.stop_gradient(x))
-            return -jnp.sum(weights / weights.sum() * log_model)
+            weights = jax.nn.softmax(log_q - log_base)
+            if self.truncate is not None:
+                weights = jnp.minimum(weights, self.truncate / n)
+                weights = weights / weights.sum()
+            return -jnp.sum(weights * jax.vmap(lambda v: log_prob(flow, v, u, y))(x))
 
-        values = jax.vmap(at, in_axes=(0, axis, 0))(u, y, jax.random.split(key_x, n))
+        keys = jax.random.split(key_x, len(u))
+        values = jax.vmap(at, in_axes=(0, problem.observation_axis, 0))(u, y, keys)
         return values.mean(), Outcome(state, first_non_finite(values, problem.condition.unchart(u)))

@@ -100,7 +100,7 @@ class FromData:
         key: Array,
     ) -> tuple[Array, Array]:
         """n data points of the nearest boundary."""
-        if y is not None:
+        if problem.target.observation_shape is not None:
             raise TradeError("FromData cannot serve targets with an observation: use FromModel.")
         nearest = problem.condition.nearest_boundary(u)
         u0 = problem.condition.boundary_chart()[nearest]

@@ -1,5 +1,6 @@
 """What every loss term shares: the problem it sees, the clock, and its contract."""
 
+from abc import ABC, abstractmethod
 from collections.abc import Callable
 from typing import Any, NamedTuple, Protocol
 
@@ -111,7 +112,7 @@ class Objective(Protocol):
         ...
 
 
-class Term:
+class Term(ABC):
     """One loss term. Subclasses are frozen dataclasses with a ``name`` and a ``loss``."""
 
     name: str = "loss"
@@ -130,11 +131,11 @@ class Term:
         """The state before the first step; most terms have none."""
         return ()
 
+    @abstractmethod
     def loss(
         self, flow: AbstractDistribution, state: State, problem: Problem, clock: Clock, key: Array
     ) -> tuple[Array, Outcome]:
         """The scalar loss, the new state and the condition to blame if it is not finite."""
-        raise NotImplementedError
 
     def value_and_grad(
         self, flow: AbstractDistribution, state: State, problem: Problem, clock: Clock, key: Array

@@ -28,10 +28,9 @@ NAMES = {
     "forward_kl": "boundary: negative log-likelihood",
     "reverse_kl": "reverse KL",
     "reweighted": "reweighted forward KL",
-    "self_weighted": "self-weighted forward KL",
     "gradient": "gradient residual",
 }
-LATER = ("gradient", "self_weighted")  # terms that are zero until they begin
+LATER = ("gradient", "reweighted")  # terms that are zero until they begin
 
 
 def _figure(width: float, height: float, **layout: Any) -> tuple[Figure, Any]:
