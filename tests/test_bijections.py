@@ -1,0 +1,244 @@
+"""Bijections: they invert, know their determinant, have finite gradients, and do what their names say."""
+
+from functools import cache, partial
+from typing import Any, NamedTuple
+
+import equinox as eqx
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+from paramax import unwrap
+from small_flows import KEY, TINY, all_finite, cast, noisy, precision
+
+from trade import Condition
+from trade.flows import (
+    Rescale,
+    SplineCoupling,
+    Stack,
+    Standardise,
+    VolumePreservingCoupling,
+)
+from trade.flows.coupling import _alternating_permutation
+
+CONDITION = Condition(0.25, 4.0, boundary=(1.0,))
+INTERVAL, BINS, N = 4.0, 4, 64
+
+
+@cache
+def coupling(d):
+    return SplineCoupling(KEY, d, 1, network=TINY, bins=BINS, interval=INTERVAL)
+
+
+@cache
+def stack():
+    def layer(key):
+        return SplineCoupling(key, 2, 1, network=TINY, bins=BINS, interval=INTERVAL)
+
+    return Stack(eqx.filter_vmap(layer)(jax.random.split(KEY, 3)))
+
+
+@cache
+def standardise():
+    data = np.array([5.0, 0.0, -2.0]) + np.array([0.1, 1.0, 30.0]) * np.random.default_rng(0).normal(size=(50, 3))
+    return Standardise((3,), reach=3.0).adapted(jnp.asarray(data, jnp.float32))
+
+
+FRESH = {"coupling 1": partial(coupling, 1), "coupling 2": partial(coupling, 2), "coupling 5": partial(coupling, 5)}
+FRESH["stack"] = stack
+BIJECTIONS = {name: lambda build=build: noisy(build()) for name, build in FRESH.items()}
+BIJECTIONS["standardise"] = standardise
+
+
+@cache
+def volume_preserving(d, volume):
+    def layer(key):
+        return VolumePreservingCoupling(key, d, network=TINY, volume=volume)
+
+    return Stack(eqx.filter_vmap(layer)(jax.random.split(KEY, 3)))
+
+
+BIJECTIONS["gin 2"] = lambda: noisy(volume_preserving(2, "gin"))
+BIJECTIONS["gin 5"] = lambda: noisy(volume_preserving(5, "gin"))
+BIJECTIONS["volume by mean"] = lambda: noisy(volume_preserving(5, "mean"))
+BIJECTIONS["rescale"] = lambda: noisy(Rescale(KEY, 3, 1, width=4))
+BIJECTIONS["constant rescale"] = lambda: noisy(Rescale(KEY, 3, None, width=1))
+
+
+@pytest.fixture(scope="module", params=BIJECTIONS)
+def built(request):
+    return BIJECTIONS[request.param]()
+
+
+@pytest.fixture(params=[np.float32, np.float64], ids=["float32", "float64"])
+def dtype(request):
+    with precision(request.param):
+        yield request.param
+
+
+@pytest.fixture
+def bijection(built, dtype):
+    return cast(built, dtype)
+
+
+class Way(NamedTuple):
+    """One direction at N states: images, log-determinants and the derivatives of both."""
+
+    image: jax.Array
+    log_det: jax.Array
+    by_x: jax.Array  # the Jacobian, then a row for the log-determinant
+    by_parameters: Any
+
+
+@partial(eqx.filter_jit, compiler_options={"xla_backend_optimization_level": 0})
+def audit(bijection, x, u=jnp.float32(0.3)):  # noqa: B008
+    """Data to latent and latent to data, at each state."""
+    parameters, static = eqx.partition(bijection, eqx.is_inexact_array)
+
+    def one_way(name, v):
+        def apply(p, v):
+            image, log_det = getattr(eqx.combine(p, static), name)(v, jnp.reshape(u, (1,)).astype(x.dtype))
+            return jnp.append(image, log_det)
+
+        out, pull = jax.vjp(apply, parameters, v)
+        by_parameters, by_x = jax.vmap(pull)(jnp.eye(len(out), dtype=out.dtype))
+        return Way(out[:-1], out[-1], by_x, by_parameters)
+
+    names = ("inverse_and_log_det", "transform_and_log_det")
+    return jax.vmap(lambda v: [one_way(name, v) for name in names])(x)
+
+
+def states(d, dtype=np.float32):
+    """N states, a tenth of their coordinates outside the interval."""
+    return jnp.asarray(2.5 * np.random.default_rng(3).standard_normal((N, d)), dtype)
+
+
+def test_bijection_inverts_and_knows_its_determinant(bijection, dtype):
+    x = states(*bijection.shape, dtype)
+    tight, loose = (1e-4, 1e-3) if dtype == np.float32 else (1e-9, 1e-8)
+    for way, there in enumerate(audit(bijection, x)):
+        assert there.image.dtype == there.log_det.dtype == dtype
+        assert np.abs(np.sort(there.image) - np.sort(x)).max() > 0.1  # more than a permutation
+        np.testing.assert_allclose(there.log_det, np.linalg.slogdet(there.by_x[:, :-1])[1], atol=loose)
+        back = audit(bijection, there.image)[1 - way]
+        np.testing.assert_allclose(back.image, x, atol=tight)
+        np.testing.assert_allclose(back.log_det, -there.log_det, atol=loose)
+
+
+def test_bijection_has_finite_gradients_everywhere(bijection, dtype):
+    d = bijection.shape[0]
+    edges = [INTERVAL, -INTERVAL, np.nextafter(dtype(INTERVAL), dtype(0)), 1e4, -1e4, 0.0, 1e15]
+    mixed = np.random.default_rng(0).choice(edges, (N - len(edges), d))
+    x = jnp.asarray(np.concatenate([np.tile(np.array(edges)[:, None], d), mixed]), dtype)
+    assert all_finite(audit(bijection, x))
+
+
+@pytest.mark.parametrize("volume", ["gin", "mean"])
+@pytest.mark.parametrize("d", [2, 5])
+def test_volume_preserving_blocks_report_exactly_zero_and_have_it(d, volume):
+    bijection = noisy(volume_preserving(d, volume))
+    for way in audit(bijection, states(d)):
+        assert np.all(np.asarray(way.log_det) == 0.0)
+        np.testing.assert_allclose(np.linalg.slogdet(way.by_x[:, :-1])[1], 0.0, atol=1e-4)
+    if d == 5:  # it does scale: the log scales are not all zero
+        one = jax.tree.map(lambda a: a[0] if eqx.is_array(a) else a, bijection.layers)
+        log_scale = one._parameters(jnp.ones(2))[0]
+        assert float(jnp.abs(log_scale).max()) > 0.01
+        assert abs(float(log_scale.sum())) < 1e-6
+
+
+def test_rotation_of_a_block_is_orthogonal():
+    one = jax.tree.map(lambda a: a[0] if eqx.is_array(a) else a, noisy(volume_preserving(5, "gin")).layers)
+    np.testing.assert_allclose(one.rotation() @ one.rotation().T, np.eye(5), atol=1e-5)
+
+
+def test_rescale_follows_the_condition():
+    layer = noisy(Rescale(KEY, 2, 1, width=4), scale=0.5)
+    x = jnp.ones(2)
+    images = [layer.transform_and_log_det(x, jnp.array([u])) for u in (-1.0, 1.0)]
+    assert float(jnp.abs(images[0][0] - images[1][0]).max()) > 0.01
+    assert float(jnp.abs(images[0][1] - images[1][1])) > 0.01
+
+
+@pytest.mark.parametrize("name", FRESH)
+def test_fresh_bijection_is_the_identity_up_to_a_permutation(name):
+    fresh = FRESH[name]()
+    x = states(*fresh.shape)
+    for way in audit(fresh, x):
+        np.testing.assert_allclose(np.sort(way.image), np.sort(x), atol=1e-5)
+        np.testing.assert_allclose(way.log_det, 0.0, atol=1e-5)
+
+
+@pytest.mark.parametrize("d", [1, 2])
+def test_fresh_layer_has_finite_gradients_on_its_knots(d):
+    knots = np.linspace(-INTERVAL, INTERVAL, BINS + 1)  # evenly spaced while the network gives zero
+    x = np.stack(np.meshgrid(*[knots] * d), -1).reshape(-1, d)
+    assert all_finite(audit(coupling(d), jnp.asarray(np.resize(x, (N, d)), jnp.float32)))
+
+
+def test_only_the_network_gets_a_gradient():
+    for way in audit(noisy(coupling(5)), states(5)):
+        assert not np.any(jax.tree.leaves(way.by_parameters.permutation)[0])
+        assert all(np.any(leaf) for leaf in jax.tree.leaves(way.by_parameters.network))
+    for way in audit(standardise(), states(3)):
+        assert not any(np.any(leaf) for leaf in jax.tree.leaves(way.by_parameters))
+
+
+def test_double_precision_builds_double_precision():
+    with precision(np.float64):
+        layer = SplineCoupling(KEY, 1, None, network=TINY, bins=2)
+    assert {leaf.dtype for leaf in jax.tree.leaves(eqx.filter(layer, eqx.is_array))} == {np.dtype(np.float64)}
+
+
+# Couplings, stacks and permutations
+
+
+@pytest.mark.parametrize("d", [1, 2, 3, 5, 8])
+def test_every_passive_coordinate_was_active_in_the_layer_before(d):
+    for key in jax.random.split(KEY, 4):
+        matrix = np.asarray(_alternating_permutation(key, d, d // 2))
+        source = matrix.argmax(axis=1)  # from data to latent, output i is input source[i]
+        np.testing.assert_array_equal(matrix, np.eye(d)[source])
+        assert sorted(source) == list(range(d))
+        assert np.all(source[: d // 2] >= d // 2)
+
+
+def test_layers_of_a_stack_alternate():
+    matrices = np.asarray(unwrap(stack()).layers.permutation)
+    np.testing.assert_array_equal(matrices, np.tile(np.eye(2)[::-1], (3, 1, 1)))
+
+
+def test_stack_is_its_layers_one_after_the_other():
+    layers, x = noisy(stack()), states(2)
+    for way, order in enumerate([(0, 1, 2), (2, 1, 0)]):
+        image, log_det = x, 0.0
+        for i in order:
+            one = jax.tree.map(lambda leaf, i=i: leaf[i] if eqx.is_array(leaf) else leaf, layers.layers)
+            step = audit(one, image)[way]
+            image, log_det = step.image, log_det + step.log_det
+        scanned = audit(layers, x)[way]
+        np.testing.assert_allclose(scanned.image, image, atol=1e-5)
+        np.testing.assert_allclose(scanned.log_det, log_det, atol=1e-5)
+
+
+def test_coupling_passes_the_first_half_and_depends_on_it_and_on_the_condition():
+    layer, x = noisy(coupling(5)), jnp.asarray(np.random.default_rng(0).uniform(-1, 1, (N, 5)), jnp.float32)
+    back = np.asarray(unwrap(layer).permutation).T
+    there, elsewhere = audit(layer, x)[0], audit(layer, x, jnp.float32(-0.8))[0]
+    jacobian = back @ np.asarray(there.by_x)[:, :-1]  # the permutation of the outputs undone
+    np.testing.assert_array_equal(jacobian[:, :2], np.broadcast_to(np.eye(5)[:2], (N, 2, 5)))
+    assert np.all(jacobian[:, 2:, :2] != 0.0)
+    np.testing.assert_array_equal(jacobian[:, 2:, 2:] * (1 - np.eye(3)), 0.0)
+    moved = np.asarray(there.image - elsewhere.image) @ back.T
+    assert np.all(moved[:, :2] == 0.0)
+    assert np.all(moved[:, 2:] != 0.0)
+
+
+def test_tails_have_a_bounded_slope_and_shift():
+    layer = noisy(coupling(2), scale=30.0)
+    x = jnp.asarray(np.random.default_rng(0).choice([-1e6, -1e4, 0.0, 1e4, 1e6], (N, 2)), jnp.float32)
+    there = audit(layer, x)[0]
+    moved = np.asarray(there.image @ unwrap(layer).permutation)[:, 1]  # the permutation undone
+    outside = np.abs(x[:, 1]) > INTERVAL
+    assert np.all(np.abs(moved) <= 1.001 * (np.e * np.maximum(np.abs(x[:, 1]), INTERVAL) + INTERVAL))
+    assert np.all(np.abs(there.log_det[outside]) <= 1.001)

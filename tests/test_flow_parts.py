@@ -1,0 +1,124 @@
+"""What bijections and flows are made of: conditioners, latents and the standardisation."""
+
+import equinox as eqx
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+from paramax import unwrap
+from scipy.stats import norm
+from small_flows import KEY, noisy, small_flow
+
+from trade import Condition
+from trade.flows import (
+    MLP,
+    PowerScaled,
+    ResidualMLP,
+    Standardise,
+    adapt_to_data,
+)
+from trade.flows.conditioner import Embedding, Linear
+
+CONDITION = Condition(0.25, 4.0, boundary=(1.0,))
+
+
+# Conditioners
+
+
+def test_mlp_is_a_multilayer_perceptron():
+    network = noisy(MLP(width=6, depth=2, activation="relu").build(KEY, 3, 5))
+    assert [layer.weight.shape for layer in network.layers] == [(3, 6), (6, 6), (6, 5)]
+    h = np.array([0.3, -1.0, 2.0])
+    weights = [(np.asarray(layer.weight), np.asarray(layer.bias)) for layer in network.layers]
+    for weight, bias in weights[:-1]:
+        h = np.maximum(h @ weight + bias, 0.0)
+    expected = h @ weights[-1][0] + weights[-1][1]
+    np.testing.assert_allclose(network(jnp.array([0.3, -1.0, 2.0])), expected, rtol=1e-5)
+
+
+def test_residual_mlp_adds_its_blocks():
+    network = noisy(ResidualMLP(width=6, blocks=2, activation="relu").build(KEY, 3, 5))
+    assert [layer.weight.shape for layer in network.layers] == [(3, 6), *[(6, 6)] * 4, (6, 5)]
+    first, a, b, c, d, last = [
+        lambda h, layer=layer: h @ np.asarray(layer.weight) + np.asarray(layer.bias) for layer in network.layers
+    ]
+
+    def relu(h):
+        return np.maximum(h, 0.0)
+
+    h = first(np.array([0.3, -1.0, 2.0]))
+    h = h + b(relu(a(relu(h))))
+    h = h + d(relu(c(relu(h))))
+    np.testing.assert_allclose(network(jnp.array([0.3, -1.0, 2.0])), last(relu(h)), rtol=1e-5)
+
+
+@pytest.mark.parametrize("spec", [MLP(8, 3), ResidualMLP(8, 2)])
+@pytest.mark.parametrize("inputs", [0, 3])
+def test_fresh_networks_give_zero_and_start_from_xavier_weights(spec, inputs):
+    network = spec.build(KEY, inputs, 4)
+    np.testing.assert_array_equal(network(jnp.ones(inputs)), np.zeros(4))
+    assert all(np.any(layer.weight) for layer in network.layers[1:-1])
+    assert all(not np.any(layer.bias) for layer in network.layers)
+
+
+def test_weights_have_xavier_variance():
+    weight = Linear(KEY, 100, 300).weight
+    np.testing.assert_allclose(np.std(weight), np.sqrt(2.0 / 400.0), rtol=0.02)
+
+
+def test_fresh_embedding_repeats_the_condition():
+    embedding = Embedding(KEY, 2, 3, width=8)
+    np.testing.assert_array_equal(embedding(jnp.array([0.5, -2.0])), [0.5, 0.5, 0.5, -2.0, -2.0, -2.0])
+    assert np.std(np.asarray(noisy(embedding)(jnp.array([0.5, -2.0])))[:3]) > 0.01
+
+
+# Latents
+
+
+@pytest.mark.parametrize("exponent", [-1.0, 1.0])
+@pytest.mark.parametrize("c", [0.3, 1.0, 3.5])
+def test_power_scaled_normal_has_the_variance_it_says(exponent, c):
+    latent = PowerScaled(exponent, reference=2.0).build((3,), 1, CONDITION)
+    u = CONDITION.chart(c)[None]
+    variance = (c / 2.0) ** exponent
+    x = jnp.array([0.4, -1.7, 0.1])
+    np.testing.assert_allclose(
+        latent._log_prob(x, u), norm.logpdf(np.asarray(x), scale=np.sqrt(variance)).sum(), rtol=1e-5
+    )
+    draws = np.asarray(jax.vmap(lambda k: latent._sample(k, u))(jax.random.split(KEY, 4000)))
+    assert abs(draws.var() / variance - 1.0) < 5 * np.sqrt(2.0 / draws.size)
+    assert abs(draws.mean()) < 5 * np.sqrt(variance / draws.size)
+
+
+# Standardise
+
+
+def test_standardise_centres_and_scales_data():
+    data = jnp.array([5.0, 0.0]) + jnp.array([0.1, 30.0]) * jax.random.uniform(KEY, (200, 2))
+    z = np.asarray(jax.vmap(Standardise((2,), reach=3.2).adapted(data).inverse)(data))
+    np.testing.assert_allclose(z.mean(axis=0), 0.0, atol=1e-4)
+    np.testing.assert_allclose(z.std(axis=0), 1.0, rtol=1e-4)
+
+
+def test_standardise_keeps_outliers_within_reach():
+    data = jax.random.normal(KEY, (200, 2)).at[7, 1].set(500.0)
+    z = np.asarray(jax.vmap(Standardise((2,), reach=3.2).adapted(data).inverse)(data))
+    np.testing.assert_allclose(z[7, 1], 3.2, rtol=1e-4)
+    assert np.abs(z).max() <= 3.2 * (1 + 1e-5)
+
+
+def test_standardise_leaves_a_constant_coordinate_unscaled():
+    layer = unwrap(Standardise((2,), reach=3.2).adapted(jnp.stack([jnp.full(8, 2.0), jnp.arange(8.0)], axis=1)))
+    assert float(layer.scale[0]) == 1.0
+    assert float(layer.location[0]) == 2.0
+
+
+def test_adapt_to_data_sets_only_the_standardisation():
+    flow = small_flow((2,), CONDITION)
+    data = 7.0 + 3.0 * jax.random.normal(KEY, (100, 2))
+    adapted = adapt_to_data(flow, data)
+    before, after = flow.bijection.bijections, adapted.bijection.bijections
+    assert eqx.tree_equal(before[0], after[0])
+    np.testing.assert_allclose(unwrap(after[1]).location, data.mean(axis=0), rtol=1e-6)
+    assert adapted.recipe == flow.recipe
+    assert eqx.tree_equal(adapt_to_data(before[0], data), before[0])
