@@ -11,7 +11,6 @@ import pytest
 from paramax import unwrap
 from small_flows import KEY, TINY, all_finite, cast, noisy, precision
 
-from trade import Condition
 from trade.flows import (
     Rescale,
     SplineCoupling,
@@ -21,7 +20,6 @@ from trade.flows import (
 )
 from trade.flows.coupling import _alternating_permutation
 
-CONDITION = Condition(0.25, 4.0, boundary=(1.0,))
 INTERVAL, BINS, N = 4.0, 4, 64
 
 
