@@ -5,7 +5,7 @@ import numpy as np
 import pytest
 from gaussians import clock_at
 
-from trade import Fixed, GradientNorm, Ramp
+from trade import Fixed, GradientNorm, Ramp, TradeError
 
 
 def norms_of(boundary, gradient):
@@ -25,10 +25,16 @@ def test_fixed_is_constant_and_computes_no_norms():
 
 @pytest.mark.parametrize(("step", "expected"), [(50, 0.0), (51, 0.02), (75, 0.5), (150, 2.0), (1000, 2.0)])
 def test_ramp_counts_from_the_start_of_the_term(step, expected):
-    """λ grows from 0 to 2 over 100 steps, counted from step 50."""
-    balance = Ramp(2.0, steps=100)
+    """λ grows from 0 to 2 over a fifth of the 500 steps from step 50 on."""
+    balance = Ramp(2.0, over=0.2)
     state = balance.update(balance.init(), clock_at(0), never)
-    np.testing.assert_allclose(balance.weight(state, clock_at(step, 2000, start=50)), expected, rtol=1e-6)
+    np.testing.assert_allclose(balance.weight(state, clock_at(step, 550, start=50)), expected, rtol=1e-6)
+
+
+@pytest.mark.parametrize("over", [0.0, -1.0, 1.5])
+def test_ramp_refuses_what_is_no_fraction(over):
+    with pytest.raises(TradeError, match="Ramp over must be a fraction"):
+        Ramp(over=over)
 
 
 def test_before_any_measurement_the_weight_is_the_factor():

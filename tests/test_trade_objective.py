@@ -175,7 +175,7 @@ MEMBERS = {
     "norm=Huber": with_gradient(norm=Huber(0.1)),
     "points=noise": with_gradient(points=ModelPoints(noise=0.1, symmetries=True)),
     "balance=Fixed": Trade(gradient(), ForwardKL(32), Fixed(0.5), start=0),
-    "balance=Ramp": Trade(gradient(), ForwardKL(32), Ramp(steps=2), start=0),
+    "balance=Ramp": Trade(gradient(), ForwardKL(32), Ramp(over=0.5), start=0),
     "balance=GradientNorm": Trade(gradient(), ForwardKL(32), GradientNorm(every=1), start=0),
     "propagation=ReverseKL": Trade(ReverseKL(batch=16), ForwardKL(32), start=0),
     "propagation=Reweighted": Trade(Reweighted(conditions_per_step=2, points_per_condition=8), ForwardKL(32), start=0),

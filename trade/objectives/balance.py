@@ -12,6 +12,7 @@ import jax
 import jax.numpy as jnp
 from jax import Array
 
+from trade.errors import TradeError
 from trade.objectives.term import Clock, State
 
 
@@ -52,13 +53,25 @@ class Fixed:
 
 @dataclass(frozen=True)
 class Ramp(Fixed):
-    """λ growing linearly from zero over the first ``steps`` steps of the second term."""
+    """λ growing linearly from zero.
 
-    steps: int = 1000
+    At its start the second term finds a model that is arbitrary away from the boundary, and Adam's
+    moments small: at full weight the first steps can throw the model out of reach of its data.
+
+    Args:
+        value: The λ it reaches.
+        over: Part of the second term's own time on which it grows.
+    """
+
+    over: float = 0.25
+
+    def __post_init__(self) -> None:
+        if not 0 < self.over <= 1:
+            raise TradeError(f"Ramp over must be a fraction of the term's time in (0, 1], got {self.over!r}.")
 
     def weight(self, state: State, clock: Clock) -> Array:
-        """λ · min(1, t / steps), t counted from the start of the term."""
-        return self.value * jnp.clip((clock.step - clock.start) / self.steps, 0.0, 1.0)
+        """λ · min(1, progress / over)."""
+        return self.value * jnp.minimum(clock.progress / self.over, 1.0)
 
 
 class NormState(NamedTuple):

@@ -10,7 +10,7 @@ from flowjax.distributions import AbstractDistribution
 from jax import Array
 
 from trade.errors import TradeError
-from trade.objectives.balance import Balance, Fixed
+from trade.objectives.balance import Balance, Ramp
 from trade.objectives.boundary import ForwardKL
 from trade.objectives.gradient import Gradient
 from trade.objectives.term import Clock, Outcome, Problem, Report, State, Term, gradient_of
@@ -33,7 +33,7 @@ class Trade:
 
     propagation: Term = field(default_factory=Gradient)
     boundary: Term = field(default_factory=ForwardKL)
-    balance: Balance = field(default_factory=Fixed)
+    balance: Balance = field(default_factory=Ramp)
     start: float = 0.2
 
     def __post_init__(self) -> None:
