@@ -145,7 +145,7 @@ class GaussianMixtureExperiment:
     def methods(self, budget: Budget) -> dict[str, Method]:
         """The hyperparameters of Appendix C, with fewer steps at a larger learning rate."""
         quick = budget == "quick"
-        steps, optimiser = (3000, Adam(5e-3, clip=2.0)) if quick else (25_000, Adam(1e-3, clip=2.0))
+        steps, optimiser = (3000, Adam(5e-3, clip=2.0)) if quick else (30_000, Adam(5e-4, clip=2.0))
         likelihood = ForwardKL(256)
         balance = GradientNorm(every=100, ema=0.985)
         grid = Gradient(
