@@ -2,11 +2,12 @@
 
 from collections.abc import Callable
 
-from trade.experiments.gaussian_mixture import GaussianMixtureExperiment
+from trade.experiments.gaussian_mixture import GaussianMixtureAblation, GaussianMixtureExperiment
 from trade.experiments.multiwell import MultiWellExperiment
 from trade.experiments.reproduce import Experiment
 
 EXPERIMENTS: dict[str, Callable[[], Experiment]] = {
     "gaussian-mixture": GaussianMixtureExperiment,
+    "gaussian-mixture-ablation": GaussianMixtureAblation,
     "multiwell": MultiWellExperiment,
 }

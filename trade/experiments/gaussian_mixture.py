@@ -2,7 +2,7 @@
 
 import time
 from collections.abc import Callable
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
@@ -30,6 +30,7 @@ from trade.objectives import (
     Huber,
     ReverseKL,
     Reweighted,
+    Squared,
     Sum,
     Trade,
     Widening,
@@ -40,6 +41,9 @@ from trade.target import AbstractTarget
 from trade.targets import GaussianMixture, six_modes
 from trade.training.loop import Schedule
 from trade.training.optimiser import Adam
+
+DEMO_FLOW: dict[str, Any] = {"blocks": 5, "bins": 16, "network": MLP(32, 2), "latent": PowerScaled()}
+DEMO_ADAM = Adam(learning_rate=5e-3)
 
 
 @dataclass(frozen=True)
@@ -74,15 +78,13 @@ def demonstrate(
     started = time.monotonic()
     target = six_modes()
     data = {1.0: target.sample(jax.random.key(settings.seed), settings.samples, 1.0)}
-    flow_options: dict[str, Any] = {"blocks": 5, "bins": 16, "network": MLP(32, 2), "latent": PowerScaled()}
-    optimiser = Adam(learning_rate=5e-3)
     run = fit(
-        lambda key: spline_flow(key, target, **flow_options),
+        lambda key: spline_flow(key, target, **DEMO_FLOW),
         target,
         data,
         refined_trade(),
         settings.steps,
-        optimiser=optimiser,
+        optimiser=DEMO_ADAM,
         seed=settings.seed,
         schedule=Schedule(evaluate=max(settings.steps // 20, 1)),
         evaluate_at=(0.3360, 2.9764),
@@ -92,12 +94,12 @@ def demonstrate(
         notes={"command": "demo", "baseline_steps": settings.baseline_steps},
     )
     baseline = fit(
-        lambda key: spline_flow(key, target, conditional=False, **flow_options),
+        lambda key: spline_flow(key, target, conditional=False, **DEMO_FLOW),
         target,
         data,
         ForwardKL(),
         settings.baseline_steps,
-        optimiser=optimiser,
+        optimiser=DEMO_ADAM,
         seed=settings.seed,
         schedule=Schedule(evaluate=max(settings.baseline_steps // 4, 1)),
         evaluate_at=(0.3360, 2.9764),
@@ -223,3 +225,39 @@ class GaussianMixtureExperiment:
                 for m, v in values.items()
             ]
         return rows
+
+
+@dataclass(frozen=True)
+class GaussianMixtureAblation(GaussianMixtureExperiment):
+    """The demo's recipe, and what becomes of it when one choice at a time is undone."""
+
+    name = "gaussian-mixture-ablation"
+
+    def methods(self, budget: Budget) -> dict[str, Method]:
+        """One row for each choice in which the recipe differs from Appendix C, put back."""
+        recipe = refined_trade()
+        both = recipe.propagation
+        assert isinstance(both, Sum)
+        gradient, refine = both.terms
+        assert isinstance(gradient, Gradient)
+
+        def method(objective: Trade = recipe, optimiser: Adam = DEMO_ADAM, **flow: Any) -> Method:
+            return Method(
+                lambda key: spline_flow(key, self.target, **DEMO_FLOW | flow), objective, optimiser, Demo().steps
+            )
+
+        def other(**options: Any) -> Trade:
+            return replace(recipe, propagation=replace(both, terms=(replace(gradient, **options), refine)))
+
+        return {
+            "trade-recipe": method(),
+            "trade-no-refinement": method(replace(recipe, propagation=gradient)),
+            "trade-growing-interval": method(other(conditions=GrowingInterval())),
+            "trade-squared": method(other(norm=Squared())),
+            "trade-gradient-norm": method(replace(recipe, balance=GradientNorm(every=100, ema=0.985))),
+            "trade-start-at-once": method(replace(recipe, start=0.0)),
+            "trade-half-the-points": method(refined_trade(conditions=4, batch=256)),
+            "trade-ten-bins": method(bins=10),
+            "trade-four-blocks": method(blocks=4),
+            "trade-fifth-of-the-rate": method(optimiser=Adam(learning_rate=1e-3)),
+        }
