@@ -25,7 +25,7 @@ from trade.sampling.importance import Weighted, weighted_samples
 from trade.target import AbstractTarget, check_condition_dependence
 from trade.training.loop import Schedule, at_start, train
 from trade.training.optimiser import Adam
-from trade.training.state import Program, all_finite, begin
+from trade.training.state import Learner, Program, all_finite, begin
 
 Data = Mapping[float, Any]
 
@@ -164,8 +164,10 @@ def fit(
     if directory is not None:
         saved.begin_directory(directory, settings, resume=resume)
 
-    learners = [begin(program, f, problem, jax.random.fold_in(k, 1)) for f, k in zip(flows, keys, strict=True)]
-    state = learners[0] if seeds is None else stack(learners)
+    def begun(f: AbstractDistribution, key: Array) -> Learner:
+        return begin(program, f, problem, jax.random.fold_in(key, 1))
+
+    state = begun(flows[0], keys[0]) if seeds is None else eqx.filter_vmap(begun)(stack(flows), jnp.stack(keys))
     start = at_start(state, seeds)
     evaluate = make_evaluation(problem, held_out, evaluate_at, evaluation_samples, many=seeds is not None)
     trained, log = train(

@@ -118,7 +118,6 @@ def run_chunk(
         return eqx.filter(learner, eqx.is_array), report
 
     step_all = jax.vmap(one, in_axes=(0, None)) if many else one
-    empty = no_means(jax.eval_shape(step_all, arrays, first)[1].losses)
 
     def body(step: Array, carry: tuple[Any, Means]) -> tuple[Any, Means]:
         arrays, means = carry
@@ -127,5 +126,5 @@ def run_chunk(
         sums = {k: means.sums[k] + jnp.where(finite, v, 0.0) for k, v in report.losses.items()}
         return arrays, Means(sums, means.count + finite)
 
-    arrays, means = jax.lax.fori_loop(first, stop, body, (arrays, empty))
+    arrays, means = jax.lax.fori_loop(first, stop, body, (arrays, no_means(learners.guard.losses)))
     return eqx.combine(arrays, static), means

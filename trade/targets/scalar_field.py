@@ -1,0 +1,105 @@
+"""The scalar field theory on a periodic lattice (Section 5.4): one action, every hopping parameter κ."""
+
+import equinox as eqx
+import jax
+import jax.numpy as jnp
+from jax import Array
+
+from trade.condition import Condition
+from trade.errors import TradeError
+from trade.target import AbstractTarget
+
+
+class ScalarField(AbstractTarget):
+    """q(φ|κ) = exp(-S) with S = Σ_x [-2κ Σ_μ φ_x φ_{x+μ} + (1 - 2λ) φ_x² + λ φ_x⁴] (Eq. 27).
+
+    Args:
+        length: Sites along each side of the lattice, an even number.
+        coupling: The quartic coupling λ, positive.
+        dimensions: Dimensions of the lattice.
+        condition: Range of κ, with data on both sides of the transition by default.
+    """
+
+    length: int = eqx.field(static=True)
+    coupling: float = eqx.field(static=True)
+    dimensions: int = eqx.field(static=True)
+    condition: Condition = eqx.field(static=True)
+
+    def __init__(
+        self,
+        length: int = 8,
+        coupling: float = 0.02,
+        dimensions: int = 2,
+        condition: Condition = Condition(0.22, 0.32, scale="log", boundary=(0.25, 0.29)),  # noqa: B008
+    ) -> None:
+        if not isinstance(length, int) or length < 2 or length % 2:
+            raise TradeError(f"ScalarField length must be an even number of at least 2, got {length!r}.")
+        if not isinstance(dimensions, int) or dimensions < 1:
+            raise TradeError(f"ScalarField dimensions must be a positive integer, got {dimensions!r}.")
+        if not coupling > 0:
+            raise TradeError(f"ScalarField coupling must be positive for the density to be normalisable: {coupling!r}.")
+        self.length, self.coupling, self.dimensions = length, float(coupling), dimensions
+        self.condition = condition
+
+    @property
+    def shape(self) -> tuple[int, ...]:
+        """One axis a dimension."""
+        return (self.length,) * self.dimensions
+
+    @property
+    def sites(self) -> int:
+        """Number of lattice sites."""
+        return self.length**self.dimensions
+
+    @property
+    def has_symmetry(self) -> bool:
+        """Sign, mirrors, exchanged axes, translations."""
+        return True
+
+    def config(self) -> dict:
+        """The constructor arguments, for saving."""
+        return {
+            "length": self.length,
+            "coupling": self.coupling,
+            "dimensions": self.dimensions,
+            "condition": self.condition,
+        }
+
+    def hopping(self, x: Array) -> Array:
+        """Σ_x Σ_μ φ_x φ_{x+μ}, each bond of the periodic lattice once."""
+        return sum((jnp.sum(x * jnp.roll(x, -1, axis)) for axis in range(x.ndim)), jnp.zeros((), x.dtype))
+
+    def action(self, x: Array, kappa: Array) -> Array:
+        """S(φ, κ)."""
+        square = x * x
+        return -2.0 * kappa * self.hopping(x) + jnp.sum(
+            (1.0 - 2.0 * self.coupling) * square + self.coupling * square * square
+        )
+
+    def log_density(self, x: Array, c: Array, y: Array | None = None) -> Array:
+        """-S(φ, κ)."""
+        return -self.action(x, c)
+
+    def condition_derivative(self, x: Array, c: Array, y: Array | None = None) -> Array:
+        """∂_κ log q = 2 Σ_x Σ_μ φ_x φ_{x+μ}."""
+        return 2.0 * self.hopping(x)
+
+    def drift(self, x: Array, kappa: Array) -> Array:
+        """∂_φ log q, the drift of Langevin dynamics."""
+        neighbours = sum((jnp.roll(x, s, axis) for axis in range(x.ndim) for s in (-1, 1)), jnp.zeros_like(x))
+        return 2.0 * kappa * neighbours - 2.0 * (1.0 - 2.0 * self.coupling) * x - 4.0 * self.coupling * x**3
+
+    def symmetry(self, key: Array, x: Array) -> Array:
+        """A random sign, mirror of each axis, order of the axes and translation."""
+        signs, mirrors, order, shifts = jax.random.split(key, 4)
+        x = jnp.where(jax.random.bernoulli(signs), x, -x)
+        mirrored = jax.random.bernoulli(mirrors, shape=(x.ndim,))
+        shift = jax.random.randint(shifts, (x.ndim,), 0, self.length)
+        for axis in range(x.ndim):
+            x = jnp.roll(jnp.where(mirrored[axis], jnp.flip(x, axis), x), shift[axis], axis)
+        if x.ndim == 1:
+            return x
+        # A random rotation of the axes and, half the time, an exchange of the first two: all orders for two and three.
+        turns = [jnp.moveaxis(x, range(x.ndim), [(i + turn) % x.ndim for i in range(x.ndim)]) for turn in range(x.ndim)]
+        turns += [jnp.swapaxes(v, 0, 1) for v in turns] if x.ndim > 2 else []
+        return jnp.stack(turns)[jax.random.randint(order, (), 0, len(turns))]
