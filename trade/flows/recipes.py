@@ -2,6 +2,7 @@
 
 from dataclasses import dataclass, field
 from math import prod
+from typing import Protocol
 
 import equinox as eqx
 import jax
@@ -79,12 +80,12 @@ class SplineFlow:
             return SplineCoupling(k, dim, layer_cond, network=self.network, bins=self.bins, interval=self.interval)
 
         layers = eqx.filter_vmap(layer)(jax.random.split(key_layers, self.blocks))
-        bijection: AbstractBijection = Stack(layers, self.unroll or _default_unroll(self.blocks))
+        bijection: AbstractBijection = Stack(layers, self.unroll or default_unroll(self.blocks))
         if self.embedding and self.conditional:
             embedding = Embedding(key_embed, cond_dim, self.embedding, width=32)
             bijection = EmbedCondition(bijection, embedding, raw_cond_shape=(cond_dim,))
         if self.rescale and self.conditional:
-            bijection = Chain([bijection, Rescale(key_scale, dim, cond_dim, self.rescale)])
+            bijection = Chain([bijection, Rescale(key_scale, (dim,), cond_dim, self.rescale)])
         if self.shape != (dim,):
             bijection = Reshape(bijection, self.shape)
         bijection = Chain([bijection, Standardise(self.shape, reach=self.reach * self.interval)])
@@ -132,19 +133,24 @@ class VolumePreservingFlow:
 
         key_layers, key_scale = jax.random.split(key)
         layers = eqx.filter_vmap(layer)(jax.random.split(key_layers, self.blocks))
-        stack = Stack(layers, _default_unroll(self.blocks))
+        stack = Stack(layers, default_unroll(self.blocks))
         # A constant change of volume keeps powers of the density what they are, and is free to learn.
-        scale = Rescale(key_scale, self.shape[0], None, width=1)
+        scale = Rescale(key_scale, self.shape, None, width=1)
         bijection = Chain([stack, scale, Standardise(self.shape, reach=self.reach)])
         return Flow(self.latent.build(self.shape, 1, self.condition), bijection, self)
 
 
-def _default_unroll(blocks: int) -> int:
+def default_unroll(blocks: int) -> int:
     """A short loop body compiles fast; a GPU gains from a longer one, at the price of compile time."""
     return 1 if jax.default_backend() == "cpu" else min(3, blocks)
 
 
-Recipe = SplineFlow | VolumePreservingFlow
+class Recipe(Protocol):
+    """Plain data from which a flow is built."""
+
+    def build(self, key: Array) -> "Flow":
+        """Make the flow."""
+        ...
 
 
 class Flow(AbstractTransformed):

@@ -1,5 +1,7 @@
 """A learned change of scale with the condition, next to the data."""
 
+from math import prod
+
 import equinox as eqx
 import jax.numpy as jnp
 from flowjax.bijections import AbstractBijection
@@ -14,20 +16,32 @@ class Rescale(AbstractBijection):
     The splines act on a fixed interval. A density that widens or narrows with c leaves it or
     fills a small part of it, unless something brings it back to size first: this does.
     Without a condition it is a learned constant scale and shift.
+
+    Args:
+        key: A JAX random key.
+        shape: Shape of the states.
+        cond_dim: Length of the condition vector, or None.
+        width: Hidden units of the network.
+        shared: One scale and shift for all coordinates, so that a field keeps its symmetries.
     """
 
     network: Network
     shape: tuple[int, ...] = eqx.field(static=True)
     cond_shape: tuple[int, ...] | None = eqx.field(static=True)
+    shared: bool = eqx.field(static=True)
 
-    def __init__(self, key: Array, dim: int, cond_dim: int | None, width: int) -> None:
-        self.shape, self.cond_shape = (dim,), None if cond_dim is None else (cond_dim,)
-        self.network = MLP(width, 2).build(key, cond_dim or 0, 2 * dim)
+    def __init__(
+        self, key: Array, shape: tuple[int, ...], cond_dim: int | None, width: int, *, shared: bool = False
+    ) -> None:
+        self.shape, self.cond_shape, self.shared = shape, None if cond_dim is None else (cond_dim,), shared
+        self.network = MLP(width, 2).build(key, cond_dim or 0, 2 if shared else 2 * prod(shape))
 
     def _parameters(self, condition: Array | None) -> tuple[Array, Array]:
         inputs = jnp.zeros(0) if self.cond_shape is None or condition is None else condition
         log_scale, shift = jnp.split(self.network(inputs), 2)
-        return log_scale, shift
+        if self.shared:
+            return jnp.broadcast_to(log_scale[0], self.shape), jnp.broadcast_to(shift[0], self.shape)
+        return log_scale.reshape(self.shape), shift.reshape(self.shape)
 
     def transform_and_log_det(self, x: Array, condition: Array | None = None) -> tuple[Array, Array]:
         log_scale, shift = self._parameters(condition)

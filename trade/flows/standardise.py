@@ -14,24 +14,32 @@ class Standardise(AbstractBijection):
 
     The scale is the standard deviation, or larger where outliers would otherwise leave
     the interval on which the splines act: this is how the interval is set from data.
+
+    Args:
+        shape: Shape of the states.
+        reach: Where the farthest state comes to lie in z.
+        shared: One scale for all coordinates and no shift, so that a field keeps its symmetries.
     """
 
     location: Array | NonTrainable
     scale: Array | NonTrainable
     shape: tuple[int, ...] = eqx.field(static=True)
     reach: float = eqx.field(static=True)
+    shared: bool = eqx.field(static=True)
     cond_shape = None
 
-    def __init__(self, shape: tuple[int, ...], reach: float) -> None:
+    def __init__(self, shape: tuple[int, ...], reach: float, *, shared: bool = False) -> None:
         self.location = non_trainable(jnp.zeros(shape))
         self.scale = non_trainable(jnp.ones(shape))
-        self.shape, self.reach = shape, float(reach)
+        self.shape, self.reach, self.shared = shape, float(reach), shared
 
     def adapted(self, data: Array) -> "Standardise":
         """The layer with location and scale measured on data of shape (n, *shape)."""
-        location = data.mean(axis=0)
+        location = jnp.zeros(self.shape) if self.shared else data.mean(axis=0)
         spread = jnp.abs(data - location)
-        scale = jnp.maximum(data.std(axis=0), spread.max(axis=0) / self.reach)
+        over = None if self.shared else 0
+        scale = jnp.maximum(jnp.sqrt(jnp.mean(spread**2, axis=over)), spread.max(axis=over) / self.reach)
+        scale = jnp.broadcast_to(scale, self.shape)
         scale = jnp.where(scale > 0, scale, 1.0)
         values = (non_trainable(location), non_trainable(scale))
         return eqx.tree_at(lambda m: (m.location, m.scale), self, values, is_leaf=_is_frozen)

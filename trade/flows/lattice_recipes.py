@@ -1,0 +1,147 @@
+"""Ready-made flows for fields on a periodic lattice."""
+
+from collections.abc import Callable
+from dataclasses import dataclass, field, replace
+
+import equinox as eqx
+import jax
+import jax.numpy as jnp
+from flowjax.bijections import AbstractBijection, Chain, EmbedCondition, Reshape
+from jax import Array
+
+from trade.condition import Condition
+from trade.errors import TradeError
+from trade.flows.conditioner import MLP, Embedding
+from trade.flows.convolution import Convolutional
+from trade.flows.coupling import SplineCoupling, Stack
+from trade.flows.latent import Normal
+from trade.flows.lattice import DownSampled, LatticeCoupling, Spectrum, ZeroMode
+from trade.flows.recipes import Flow, default_unroll
+from trade.flows.rescale import Rescale
+from trade.flows.standardise import Standardise
+
+
+@dataclass(frozen=True)
+class LatticeFlow:
+    """Checkerboard couplings that make the field Gaussian, then its spectrum and its zero mode.
+
+    It commutes with a change of sign and with translations by an even number of sites, and none of
+    its weights depends on the length of the lattice.
+
+    Args:
+        shape: The lattice, of even lengths.
+        condition: The condition whose chart the flow sees.
+        blocks: Number of couplings, an even number: each colour has its turn.
+        bins: Bins of each spline.
+        interval: Splines act on (-interval, interval), in units of the scaled data.
+        network: Conditioner of each coupling.
+        width: Hidden units of the networks of spectrum and zero mode.
+        zero_mode_bins: Bins of the spline of the zero mode.
+    """
+
+    shape: tuple[int, ...]
+    condition: Condition
+    blocks: int = 8
+    bins: int = 8
+    interval: float = 6.0
+    network: Convolutional = field(default_factory=Convolutional)
+    width: int = 32
+    zero_mode_bins: int = 24
+
+    def __post_init__(self) -> None:
+        if not self.shape or any(n < 2 or n % 2 for n in self.shape):
+            raise TradeError(f"LatticeFlow needs a lattice of even lengths, got shape {self.shape}.")
+        if not isinstance(self.blocks, int) or self.blocks < 2 or self.blocks % 2:
+            raise TradeError(f"LatticeFlow blocks must be an even number of at least 2, got {self.blocks!r}.")
+
+    def build(self, key: Array) -> Flow:
+        """Make the flow; it starts as a rescaled free field."""
+        key_layers, key_spectrum, key_zero = jax.random.split(key, 3)
+
+        def layer(k: Array) -> LatticeCoupling:
+            return LatticeCoupling(
+                k, (1, *self.shape), 1, network=self.network, bins=self.bins, interval=self.interval, odd=True
+            )
+
+        layers = eqx.filter_vmap(layer)(jax.random.split(key_layers, self.blocks))
+        couplings = Stack(layers, default_unroll(self.blocks))
+        zero = ZeroMode(key_zero, self.shape, 1, width=self.width, bins=self.zero_mode_bins, interval=self.interval)
+        spectrum = Spectrum(key_spectrum, self.shape, 1, width=self.width)
+        scale = Standardise(self.shape, reach=0.8 * self.interval, shared=True)
+        bijection = Chain([zero, spectrum, Reshape(couplings, self.shape), scale])
+        return Flow(Normal().build(self.shape, 1, self.condition), bijection, self)
+
+
+@dataclass(frozen=True)
+class ConvolutionalFlow:
+    """The flow of Appendix B.6: rescale, down-sample, convolutional couplings, fully connected ones.
+
+    Args:
+        shape: A two-dimensional lattice of even lengths.
+        condition: The condition whose logarithm the flow sees, through a learned embedding.
+        blocks: Couplings of each kind.
+        bins: Bins of each spline.
+        interval: Splines act on (-interval, interval), in units of the scaled data.
+        network: Conditioner of the convolutional couplings.
+        dense: Conditioner of the fully connected couplings.
+        embedding: Features of the embedded condition.
+    """
+
+    shape: tuple[int, ...]
+    condition: Condition
+    blocks: int = 3
+    bins: int = 10
+    interval: float = 6.0
+    network: Convolutional = field(default_factory=lambda: Convolutional((64, 64, 32, 32), (3, 3, 1, 1)))
+    dense: MLP = field(default_factory=lambda: MLP(128, 4))
+    embedding: int = 1
+
+    def __post_init__(self) -> None:
+        if len(self.shape) != 2 or any(n < 2 or n % 2 for n in self.shape):
+            raise TradeError(f"ConvolutionalFlow needs a two-dimensional lattice of even lengths, got {self.shape}.")
+
+    def build(self, key: Array) -> Flow:
+        """Make the flow; it starts as the identity up to the order of the sites."""
+        keys = jax.random.split(key, 4)
+        rows, columns = self.shape
+        sites, cond = rows * columns, self.embedding
+        small = (4, rows // 2, columns // 2)
+
+        def convolution(k: Array) -> LatticeCoupling:
+            options = {"network": self.network, "bins": self.bins, "interval": self.interval}
+            return LatticeCoupling(k, small, cond, split="channels", **options)
+
+        def full(k: Array) -> SplineCoupling:
+            return SplineCoupling(k, sites, cond, network=self.dense, bins=self.bins, interval=self.interval)
+
+        def stack(layer: Callable[[Array], AbstractBijection], k: Array) -> Stack:
+            layers = eqx.filter_vmap(layer)(jax.random.split(k, self.blocks))
+            return Stack(layers, default_unroll(self.blocks))
+
+        couplings: AbstractBijection = Chain(
+            [
+                Reshape(stack(full, keys[0]), self.shape),
+                DownSampled(stack(convolution, keys[1])),
+                Rescale(keys[2], self.shape, cond, width=64, shared=True),
+            ]
+        )
+        embedding = Embedding(keys[3], 1, self.embedding, width=32)
+        bijection = EmbedCondition(couplings, embedding, raw_cond_shape=(1,))
+        return Flow(
+            Normal().build(self.shape, 1, self.condition),
+            Chain([bijection, Standardise(self.shape, reach=0.8 * self.interval, shared=True)]),
+            self,
+        )
+
+
+def on_lattice(flow: Flow, shape: tuple[int, ...]) -> Flow:
+    """A ``LatticeFlow`` with the same weights, on a lattice of another length."""
+    if not isinstance(flow.recipe, LatticeFlow):
+        raise TradeError(f"Only a LatticeFlow fits other lattices, got one of {type(flow.recipe).__name__}.")
+    other = replace(flow.recipe, shape=shape).build(jax.random.key(0))
+    arrays, static = eqx.partition(other, eqx.is_array)
+    leaves, structure = jax.tree.flatten(arrays)
+    # Only the shared scale has an entry a site, and they are all equal.
+    old = jax.tree.leaves(eqx.filter(flow, eqx.is_array))
+    leaves = [o if o.shape == n.shape else jnp.full(n.shape, o.ravel()[0]) for o, n in zip(old, leaves, strict=True)]
+    return eqx.combine(jax.tree.unflatten(structure, leaves), static)
