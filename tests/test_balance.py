@@ -26,9 +26,17 @@ def test_fixed_is_constant_and_computes_no_norms():
 @pytest.mark.parametrize(("step", "expected"), [(50, 0.0), (51, 0.02), (75, 0.5), (150, 2.0), (1000, 2.0)])
 def test_ramp_counts_from_the_start_of_the_term(step, expected):
     """λ grows from 0 to 2 over a fifth of the 500 steps from step 50 on."""
-    balance = Ramp(2.0, over=0.2)
+    balance = Ramp(Fixed(2.0), over=0.2)
     state = balance.update(balance.init(), clock_at(0), never)
     np.testing.assert_allclose(balance.weight(state, clock_at(step, 550, start=50)), expected, rtol=1e-6)
+
+
+def test_ramp_carries_the_state_of_what_it_wraps():
+    inner = GradientNorm(ema=0.0)
+    state = Ramp(inner, over=1.0).update(inner.init(), clock_at(0), norms_of(1.0, 4.0))
+    np.testing.assert_allclose(Ramp(inner, over=1.0).weight(state, clock_at(50)), 0.5 * 0.25, rtol=1e-6)
+    with pytest.raises(TradeError, match="Ramp balance must be a balance"):
+        Ramp(2.0)
 
 
 @pytest.mark.parametrize("over", [0.0, -1.0, 1.5])

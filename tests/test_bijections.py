@@ -8,10 +8,12 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
+from flowjax.bijections import Reshape
 from paramax import unwrap
 from small_flows import KEY, TINY, all_finite, cast, noisy, precision
 
 from trade.flows import (
+    Convolutional,
     Rescale,
     SplineCoupling,
     Stack,
@@ -19,6 +21,7 @@ from trade.flows import (
     VolumePreservingCoupling,
 )
 from trade.flows.coupling import _alternating_permutation
+from trade.flows.lattice import DownSampled, LatticeCoupling, Spectrum, ZeroMode
 
 INTERVAL, BINS, N = 4.0, 4, 64
 
@@ -59,8 +62,27 @@ def volume_preserving(d, volume):
 BIJECTIONS["gin 2"] = lambda: noisy(volume_preserving(2, "gin"))
 BIJECTIONS["gin 5"] = lambda: noisy(volume_preserving(5, "gin"))
 BIJECTIONS["volume by mean"] = lambda: noisy(volume_preserving(5, "mean"))
-BIJECTIONS["rescale"] = lambda: noisy(Rescale(KEY, 3, 1, width=4))
-BIJECTIONS["constant rescale"] = lambda: noisy(Rescale(KEY, 3, None, width=1))
+BIJECTIONS["rescale"] = lambda: noisy(Rescale(KEY, (3,), 1, width=4))
+BIJECTIONS["constant rescale"] = lambda: noisy(Rescale(KEY, (3,), None, width=1))
+BIJECTIONS["shared rescale"] = lambda: noisy(Rescale(KEY, (3,), 1, width=4, shared=True))
+
+
+@cache
+def lattice_coupling(shape, split, *, odd):
+    network = Convolutional((4,), (3,))
+    return LatticeCoupling(KEY, shape, 1, network=network, bins=BINS, interval=INTERVAL, split=split, odd=odd)
+
+
+def flat(bijection):
+    return Reshape(noisy(bijection), (int(np.prod(bijection.shape)),))
+
+
+BIJECTIONS["checkerboard"] = lambda: flat(lattice_coupling((1, 2, 2), "checkerboard", odd=False))
+BIJECTIONS["odd checkerboard"] = lambda: flat(lattice_coupling((1, 4), "checkerboard", odd=True))
+BIJECTIONS["channels"] = lambda: flat(lattice_coupling((2, 2), "channels", odd=False))
+BIJECTIONS["down-sampled"] = lambda: flat(DownSampled(lattice_coupling((4, 1, 1), "channels", odd=False)))
+BIJECTIONS["zero mode"] = lambda: flat(ZeroMode(KEY, (2, 2), 1, width=4, bins=BINS, interval=INTERVAL))
+BIJECTIONS["spectrum"] = lambda: flat(Spectrum(KEY, (2, 4), 1, width=4))
 
 
 @pytest.fixture(scope="module", params=BIJECTIONS)
@@ -151,7 +173,7 @@ def test_rotation_of_a_block_is_orthogonal():
 
 
 def test_rescale_follows_the_condition():
-    layer = noisy(Rescale(KEY, 2, 1, width=4), scale=0.5)
+    layer = noisy(Rescale(KEY, (2,), 1, width=4), scale=0.5)
     x = jnp.ones(2)
     images = [layer.transform_and_log_det(x, jnp.array([u])) for u in (-1.0, 1.0)]
     assert float(jnp.abs(images[0][0] - images[1][0]).max()) > 0.01

@@ -41,6 +41,9 @@ class Small:
     def validation(self, target, budget):
         return None
 
+    def truth(self, budget):
+        return []
+
     def evaluate(self, name, target, run, budget):
         ess = [weighted_samples(m, target, jax.random.key(1), 500, 0.5).ess for m in run.final]
         return [row(name, "ess", 0.5, ess, 0.25), row(name, "kl", 0.5, [0.5 if name == "one" else 0.25] * len(ess))]

@@ -24,19 +24,22 @@ from trade.condition import Condition
 from trade.config import from_json, to_json
 from trade.errors import TradeError
 from trade.flows.conditioner import MLP, ResidualMLP
+from trade.flows.convolution import Convolutional
 from trade.flows.latent import Normal, PowerScaled
+from trade.flows.lattice_recipes import ConvolutionalFlow, LatticeFlow
 from trade.flows.recipes import Flow, SplineFlow, VolumePreservingFlow
 from trade.model import Model
 from trade.objectives.term import Problem
 from trade.target import AbstractTarget
-from trade.targets import Augmented, GaussianMixture, MultiWell
+from trade.targets import Augmented, GaussianMixture, MultiWell, ScalarField
 from trade.training.checkpoint import load_tree, read_json, save_tree, write_bytes, write_json
 from trade.training.metrics import read_metrics
 from trade.training.state import Program
 
 FORMAT = 1
-PLAIN = {c.__name__: c for c in (Condition, MLP, ResidualMLP, Normal, PowerScaled, SplineFlow, VolumePreservingFlow)}
-TARGETS = {c.__name__: c for c in (Augmented, GaussianMixture, MultiWell)}
+_RECIPES = (SplineFlow, VolumePreservingFlow, LatticeFlow, ConvolutionalFlow)
+PLAIN = {c.__name__: c for c in (Condition, MLP, ResidualMLP, Convolutional, Normal, PowerScaled, *_RECIPES)}
+TARGETS = {c.__name__: c for c in (Augmented, GaussianMixture, MultiWell, ScalarField)}
 
 
 def describe(

@@ -11,6 +11,7 @@ from jax import Array
 from scipy.interpolate import CubicSpline
 
 from trade.errors import TradeError
+from trade.evaluation.divergence import Estimate
 from trade.model import Model, draw
 from trade.objectives.expectation import self_normalised
 from trade.sampling.importance import log_density_batch
@@ -46,15 +47,21 @@ def by_importance(
     values, errors = [], []
     for k, c in zip(jax.random.split(key, len(grid)), grid, strict=True):
         x, log_p = model.sample_and_log_prob(k, samples, float(c))
-        log_w = np.asarray(log_density_batch(target, x, jnp.asarray(c, x.dtype)) - log_p, np.float64)
-        top = log_w.max()
-        w = np.exp(log_w - top)
-        values.append(top + np.log(w.mean()))
-        errors.append(w.std(ddof=1) / w.mean() / np.sqrt(len(w)))
+        value, error = log_mean_weight(log_density_batch(target, x, jnp.asarray(c, x.dtype)) - log_p)
+        values.append(value)
+        errors.append(error)
     values, errors = np.array(values), np.array(errors)
     zero = int(np.argmin(np.abs(grid - reference)))
     error = np.where(np.arange(len(grid)) == zero, 0.0, np.hypot(errors, errors[zero]))
     return FreeEnergy(grid, values - values[zero], error, reference)
+
+
+def log_mean_weight(log_weight: Array) -> Estimate:
+    """log Z as the logarithm of the mean importance weight, with its standard error."""
+    log_w = np.asarray(log_weight, np.float64)
+    top = log_w.max()
+    w = np.exp(log_w - top)
+    return Estimate(float(top + np.log(w.mean())), float(w.std(ddof=1) / w.mean() / np.sqrt(len(w))))
 
 
 def by_integration(
@@ -71,13 +78,28 @@ def by_integration(
         for u_i, k in zip(jnp.asarray(u, float), jax.random.split(key, len(grid)), strict=True)
     ]
     mean, error = (np.array([float(p[i]) for p in pairs]) for i in (0, 1))
-    zero = int(np.argmin(np.abs(grid - reference)))
+    return thermodynamic_integration(grid, u, mean, error, reference)
+
+
+def thermodynamic_integration(
+    c: np.ndarray, u: np.ndarray, mean: np.ndarray, error: np.ndarray, reference: float
+) -> FreeEnergy:
+    """log Z from the means of ∂_u log q at some conditions, wherever their samples came from.
+
+    Args:
+        c: Conditions, increasing, the reference among them.
+        u: Any coordinate of them (the chart, or c itself), in which the derivative is taken.
+        mean: E[∂_u log q] at each.
+        error: Their standard errors.
+        reference: Where the curve is zero.
+    """
+    zero = int(np.argmin(np.abs(c - reference)))
     log_z = _primitive(u, mean, zero)
     every_other = np.unique(np.concatenate([np.arange(0, len(u), 2), [zero, len(u) - 1]]))
     coarse = _primitive(u[every_other], mean[every_other], list(every_other).index(zero), at=u)
     variance = [np.sum((_trapezoid_weights(u, zero, i) * error) ** 2) for i in range(len(u))]
     # A cubic rule at half the spacing has about a sixteenth of the error.
-    return FreeEnergy(grid, log_z, np.hypot(np.sqrt(variance), (log_z - coarse) / 15.0), reference)
+    return FreeEnergy(c, log_z, np.hypot(np.sqrt(variance), (log_z - coarse) / 15.0), reference)
 
 
 def _primitive(u: np.ndarray, f: np.ndarray, zero: int, at: np.ndarray | None = None) -> np.ndarray:

@@ -5,9 +5,13 @@ from collections.abc import Callable
 from trade.experiments.gaussian_mixture import GaussianMixtureAblation, GaussianMixtureExperiment
 from trade.experiments.multiwell import MultiWellExperiment
 from trade.experiments.reproduce import Experiment
+from trade.experiments.scalar_field import ScalarFieldExperiment
+from trade.targets import ScalarField
 
 EXPERIMENTS: dict[str, Callable[[], Experiment]] = {
     "gaussian-mixture": GaussianMixtureExperiment,
     "gaussian-mixture-ablation": GaussianMixtureAblation,
     "multiwell": MultiWellExperiment,
+    "scalar-field": ScalarFieldExperiment,
+    "scalar-field-16": lambda: ScalarFieldExperiment(ScalarField(16), "scalar-field-16"),
 }

@@ -21,6 +21,7 @@ from trade.training.optimiser import Adam
 
 Budget = Literal["quick", "paper"]
 FINISHED = "finished.json"  # in the directory of a method, when it is done
+TRUTH = "truth.json"  # reference values
 
 
 @dataclass(frozen=True)
@@ -76,6 +77,10 @@ class Experiment(Protocol):
         """The numbers of one method, over its seeds."""
         ...
 
+    def truth(self, budget: Budget) -> list[dict[str, Any]]:
+        """Reference values for the table and the figures that no trained method gives; often none."""
+        ...
+
 
 def choose(experiment: Experiment, names: str | None, budget: Budget) -> dict[str, Method]:
     """The methods named in a comma-separated list, or all of them."""
@@ -122,6 +127,8 @@ def reproduce(
         console.print(f"{experiment.name} {i + 1}/{len(methods)}: {name}, {method.steps} steps, seeds: {seeds}")
         _finish(experiment, name, method, directory, seeds, budget, progress=progress)
         write_json(out / "results.json", collect(experiment, out, budget))
+    if not (out / TRUTH).exists():
+        write_json(out / TRUTH, experiment.truth(budget))
     results = collect(experiment, out, budget)
     write_json(out / "results.json", results)
     return results
@@ -166,7 +173,8 @@ def _same(directory: Path, seeds: int, budget: Budget) -> None:
 def collect(experiment: Experiment, out: Path, budget: Budget) -> dict[str, Any]:
     """Everything finished under ``out``, in the order of the table; the time is the sum over methods."""
     finished = {n: read_json(out / n / FINISHED) for n in experiment.methods(budget) if (out / n / FINISHED).exists()}
-    rows = [row for entry in finished.values() for row in entry["rows"]]
+    rows = read_json(out / TRUTH) if (out / TRUTH).exists() else []
+    rows += [row for entry in finished.values() for row in entry["rows"]]
     results = record(experiment.name, rows, sum(entry["seconds"] for entry in finished.values()))
     results["budget"] = budget
     results["methods"] = {n: {k: v for k, v in entry.items() if k != "rows"} for n, entry in finished.items()}

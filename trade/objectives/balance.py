@@ -5,7 +5,7 @@ gradient norms (and is called only when needed), and ``weight(state, clock)``.
 """
 
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import NamedTuple, Protocol
 
 import jax
@@ -52,26 +52,37 @@ class Fixed:
 
 
 @dataclass(frozen=True)
-class Ramp(Fixed):
-    """λ growing linearly from zero.
+class Ramp:
+    """Another balance, reached gradually: its λ times a factor that grows from 0 to 1.
 
     At its start the second term finds a model that is arbitrary away from the boundary, and Adam's
     moments small: at full weight the first steps can throw the model out of reach of its data.
 
     Args:
-        value: The λ it reaches.
+        balance: What is reached; λ = 1 by default.
         over: Part of the second term's own time on which it grows.
     """
 
+    balance: Balance = field(default_factory=Fixed)
     over: float = 0.25
 
     def __post_init__(self) -> None:
+        if not hasattr(self.balance, "weight"):
+            raise TradeError(f"Ramp balance must be a balance such as Fixed(1.0), got {self.balance!r}.")
         if not 0 < self.over <= 1:
             raise TradeError(f"Ramp over must be a fraction of the term's time in (0, 1], got {self.over!r}.")
 
+    def init(self) -> State:
+        """The state of the balance."""
+        return self.balance.init()
+
+    def update(self, state: State, clock: Clock, norms: Callable[[], tuple[Array, Array]]) -> State:
+        """That of the balance."""
+        return self.balance.update(state, clock, norms)
+
     def weight(self, state: State, clock: Clock) -> Array:
         """λ · min(1, progress / over)."""
-        return self.value * jnp.minimum(clock.progress / self.over, 1.0)
+        return self.balance.weight(state, clock) * jnp.minimum(clock.progress / self.over, 1.0)
 
 
 class NormState(NamedTuple):

@@ -183,6 +183,56 @@ def marginals(truth: np.ndarray, samples: dict[str, np.ndarray], c: float) -> Fi
 
 
 @mpl.rc_context(STYLE)
+def compared(
+    truth: dict[str, Any], models: dict[str, dict[str, Any]], panels: dict[str, str], boundary: tuple[float, ...]
+) -> Figure:
+    """Quantities against the condition: reference values with errors, and one line a model.
+
+    Args:
+        truth: By quantity, (conditions, values, errors).
+        models: By label, the same; a label without a quantity is left out of its panel.
+        panels: Quantity to axis label, one panel each.
+        boundary: Conditions with data.
+    """
+    figure, axes = _figure(4.6 * 2, 3.2 * -(-len(panels) // 2), nrows=-(-len(panels) // 2), ncols=2, sharex=True)
+    for letter, axis, (quantity, label) in zip("ABCDEFGH", axes.flat, panels.items(), strict=False):
+        for colour, (name, series) in zip((BLUE, ORANGE, GREEN, RED, GREY), models.items(), strict=False):
+            if quantity in series:
+                c, value, error = series[quantity]
+                axis.errorbar(c, value, yerr=error, color=colour, lw=1.5, label=name)
+        c, value, error = truth[quantity]
+        axis.errorbar(c, value, yerr=error, fmt="o", ms=4, color="black", label="HMC", zorder=3)
+        for wall in boundary:
+            axis.axvline(wall, color=GREY, ls=":", lw=1)
+        axis.set_title(letter, loc="left", fontweight="bold")
+        axis.set_ylabel(label)
+    for axis in axes[-1]:
+        axis.set_xlabel("κ")
+    axes.flat[0].legend(fontsize=9)
+    return figure
+
+
+@mpl.rc_context(STYLE)
+def fields(rows: dict[str, list[np.ndarray]], conditions: list[float]) -> Figure:
+    """Field configurations, one row a source and one column a condition, on a common colour scale."""
+    size = max(float(np.abs(f).max()) for row in rows.values() for f in row)
+    columns = len(conditions)
+    figure, axes = _figure(1.3 * columns + 1.2, 1.45 * len(rows) + 0.3, nrows=len(rows), ncols=columns, squeeze=False)
+    for i, (label, row) in enumerate(rows.items()):
+        for j, field in enumerate(row):
+            axis = axes[i, j]
+            axis.imshow(field, cmap="RdBu_r", vmin=-size, vmax=size)
+            axis.set_xticks([])
+            axis.set_yticks([])
+            axis.grid(visible=False)
+            if i == 0:
+                axis.set_title(f"κ = {conditions[j]:g}", fontsize=10)
+        axes[i, 0].set_ylabel(label, fontsize=9)
+    figure.colorbar(axes[0, 0].images[0], ax=axes, shrink=0.8, label="φ")
+    return figure
+
+
+@mpl.rc_context(STYLE)
 def training(metrics: list[dict[str, Any]]) -> Figure:
     """Loss terms and ESS over the training steps; thin lines are single seeds."""
     losses = [k for k in NAMES if any(k in row for row in metrics)]

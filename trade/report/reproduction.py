@@ -11,6 +11,7 @@ from trade.model import Model
 from trade.report import figures
 from trade.report.run import density_grids
 from trade.target import AbstractTarget
+from trade.targets import ScalarField
 from trade.training.checkpoint import write_bytes
 
 UP = ("ess",)  # metrics of which more is better
@@ -22,6 +23,13 @@ SHOWN = {
     "ess": "ESS",
 }
 
+LATTICE_PANELS = {
+    "magnetisation": "⟨|m|⟩",
+    "action": "action per site",
+    "susceptibility": "susceptibility",
+    "binder": "Binder cumulant",
+}
+
 
 def write_reproduction(target: AbstractTarget, results: dict[str, Any], out: Path) -> str:
     """Write ``table.md`` and ``figures/``; returns the table."""
@@ -31,12 +39,16 @@ def write_reproduction(target: AbstractTarget, results: dict[str, Any], out: Pat
     drawn.mkdir(exist_ok=True)
     runs = {name: load(out / name) for name in results["methods"]}
     condition = target.condition
-    for metric in ("kl", "ess"):
+    measured = {r["metric"] for r in results["rows"]}
+    for metric in [m for m in ("kl", "ess") if m in measured]:
         figure = figures.methods_against_condition(
             results["rows"], metric, SHOWN[metric], condition.boundary, log=condition.scale == "log"
         )
         figure.savefig(drawn / f"{metric}.png")
-    if target.shape == (2,):
+    if isinstance(target, ScalarField):
+        _observables(results, condition.boundary).savefig(drawn / "observables.png")
+        _fields(runs).savefig(drawn / "fields.png")
+    elif target.shape == (2,):
         for kind, metric in (("best", "kl"), ("final", "kl_final")):
             _densities(target, runs, results, kind, metric).savefig(drawn / f"densities_{kind}.png")
     else:
@@ -96,6 +108,34 @@ def _densities(target: AbstractTarget, runs: dict[str, Run], results: dict[str, 
         means = {r["condition"]: r["mean"] for r in results["rows"] if r["method"] == name and r["metric"] == metric}
         kl[label] = [means[c] for c in panels]
     return figures.densities(rows, panels, figures.EXTENT, kl)
+
+
+def _observables(results: dict[str, Any], boundary: tuple[float, ...]) -> Any:
+    """Panels A to D as in the paper: HMC, and each method raw; our best one also weighted."""
+
+    def series(method: str, suffix: str) -> dict[str, Any]:
+        rows = [r for r in results["rows"] if r["method"] == method]
+        found = {}
+        for quantity in LATTICE_PANELS:
+            values = {r["condition"]: r["mean"] for r in rows if r["metric"] == quantity + suffix}
+            errors = {r["condition"]: r["mean"] for r in rows if r["metric"] == f"{quantity}{suffix}_error"}
+            if values:
+                found[quantity] = (list(values), list(values.values()), [errors[c] for c in values])
+        return found
+
+    models = {name: series(name, "_raw") for name in results["methods"]}
+    best = [name for name in results["methods"] if name.startswith("trade")]
+    if best:
+        models = {f"{best[-1]}, weighted": series(best[-1], "_weighted")} | models
+    return figures.compared(series("hmc", ""), models, LATTICE_PANELS, boundary)
+
+
+def _fields(runs: dict[str, Run]) -> Any:
+    """One configuration of each method at some conditions, from the same random numbers."""
+    kappas = [float(c) for c in next(iter(runs.values())).model.condition.grid(6).round(3)]
+    key = jax.random.key(3)
+    rows = {name: [np.asarray(run.model.sample(key, 1, c)[0]) for c in kappas] for name, run in runs.items()}
+    return figures.fields(rows, kappas)
 
 
 def _marginals(target: AbstractTarget, runs: dict[str, Run]) -> Any:

@@ -1,0 +1,51 @@
+"""Reference data that the project makes itself, kept with a checksum so that it is made once."""
+
+import hashlib
+import io
+import json
+import os
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from trade.config import to_json
+from trade.errors import TradeError
+from trade.training.checkpoint import read_json, write_bytes, write_json
+
+Arrays = dict[str, np.ndarray]
+
+
+def directory() -> Path:
+    """Where data are kept: the environment variable ``TRADE_CACHE``, or a folder in the user's cache."""
+    return Path(os.environ.get("TRADE_CACHE", Path.home() / ".cache" / "trade"))
+
+
+def cached(name: str, settings: dict[str, Any], make: Callable[[], Arrays]) -> Arrays:
+    """The arrays that ``make`` returns for these settings, from disk where they are there and whole.
+
+    Args:
+        name: The beginning of the file's name.
+        settings: All that the arrays depend on.
+        make: Makes them.
+    """
+    described = json.dumps(to_json(settings), sort_keys=True)
+    path = directory() / f"{name}-{hashlib.sha256(described.encode()).hexdigest()[:16]}.npz"
+    manifest = path.with_suffix(".json")
+    if path.exists() and manifest.exists():
+        content = path.read_bytes()
+        try:
+            whole = read_json(manifest).get("sha256") == hashlib.sha256(content).hexdigest()
+        except TradeError:
+            whole = False
+        if whole:
+            with np.load(io.BytesIO(content), allow_pickle=False) as arrays:
+                return dict(arrays)
+    arrays = {k: np.asarray(v) for k, v in make().items()}
+    buffer = io.BytesIO()
+    np.savez(buffer, **arrays)  # pyright: ignore
+    path.parent.mkdir(parents=True, exist_ok=True)
+    write_bytes(path, buffer.getvalue())
+    write_json(manifest, {"sha256": hashlib.sha256(buffer.getvalue()).hexdigest(), "settings": json.loads(described)})
+    return arrays
