@@ -90,7 +90,7 @@ class ScalarFieldExperiment:
         }
 
     def _paper(self) -> dict[str, Method]:
-        """Table 5, with a fifth of its 39,000 steps at several times its learning rate."""
+        """The table of Appendix B.6, with a fifth of its 39,000 steps at several times its learning rate."""
         target, steps = self.target, 8_000
         likelihood = ForwardKL(1024, symmetries=True)
         gradient = Gradient(
@@ -119,7 +119,7 @@ class ScalarFieldExperiment:
         }
 
     def _ours(self) -> dict[str, Method]:
-        """Our flow: couplings, spectrum and zero mode; the sign is built in, so that data need no symmetries."""
+        """Our flow: couplings, spectrum and zero mode; at the end it also learns from its own reweighted samples."""
         target, steps, optimiser = self.target, 6_000, Adam(3e-3)
         likelihood = ForwardKL(1024, symmetries=True)
 

@@ -11,7 +11,7 @@ from trade.target import AbstractTarget
 
 
 class ScalarField(AbstractTarget):
-    """q(φ|κ) = exp(-S) with S = Σ_x [-2κ Σ_μ φ_x φ_{x+μ} + (1 - 2λ) φ_x² + λ φ_x⁴] (Eq. 27).
+    """q(φ|κ) = exp(-S) with S = Σ_x [-2κ Σ_μ φ_x φ_{x+μ} + (1 - 2λ) φ_x² + λ φ_x⁴] (Eq. 34).
 
     Args:
         length: Sites along each side of the lattice, an even number.
