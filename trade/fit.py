@@ -208,7 +208,7 @@ def make_problem(target: AbstractTarget, data: Data | None) -> Problem:
     if checked and missing:
         raise TradeError(f"data is missing at the boundary value {missing[0]:g}.")
     ordered = [checked[c] for c in sorted(checked)]
-    if ordered:
+    if ordered and target.has_density:
         head = [None if v is None else v[:256] for v in ordered[0]]
         check_condition_dependence(target, head[0], head[1])  # pyright: ignore
     observations = tuple(y for _, y in ordered if y is not None) if target.observation_shape else None

@@ -44,6 +44,11 @@ class AbstractTarget(eqx.Module):
         """Whether ``symmetry`` does anything."""
         return False
 
+    @property
+    def has_density(self) -> bool:
+        """Whether log q can be evaluated; without it a flow trains energy-free alone."""
+        return True
+
     @abstractmethod
     def log_density(self, x: Array, c: Array, y: Array | None = None) -> Array:
         """log q(x|c) (or log q(x|c, y)): a scalar, up to a constant that may depend on c."""
@@ -129,11 +134,11 @@ class Target(AbstractTarget):
             raise TradeError(f"log_density must be a function of (x, c), got {log_density!r}.")
         if not isinstance(condition, Condition):
             raise TradeError(f"condition must be a trade.Condition, got {condition!r}.")
-        self.shape = _as_shape("shape", shape)
+        self.shape = as_shape("shape", shape)
         self.condition = condition
         self._log_density = log_density
         self._observation_shape = (
-            None if observation_shape is None else _as_shape("observation_shape", observation_shape)
+            None if observation_shape is None else as_shape("observation_shape", observation_shape)
         )
         self._condition_derivative = condition_derivative
         self._rebuild = rebuild
@@ -179,7 +184,8 @@ class Target(AbstractTarget):
         return float(self._log_partition(self.condition.check(c)))
 
 
-def _as_shape(name: str, shape: object) -> tuple[int, ...]:
+def as_shape(name: str, shape: object) -> tuple[int, ...]:
+    """A shape as a tuple, or one sentence on why it is none."""
     if isinstance(shape, int):
         shape = (shape,)
     if not isinstance(shape, tuple) or not all(isinstance(n, int) and n > 0 for n in shape):

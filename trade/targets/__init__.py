@@ -3,6 +3,7 @@
 from trade.targets.augmented import Augmented
 from trade.targets.gaussian_mixture import GaussianMixture, six_modes
 from trade.targets.multiwell import MultiWell
+from trade.targets.power_posterior import PowerPosterior
 from trade.targets.scalar_field import ScalarField
 
-__all__ = ["Augmented", "GaussianMixture", "MultiWell", "ScalarField", "six_modes"]
+__all__ = ["Augmented", "GaussianMixture", "MultiWell", "PowerPosterior", "ScalarField", "six_modes"]

@@ -1,0 +1,110 @@
+"""Power posteriors, with and without a likelihood, on the two moons."""
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+from small_flows import TINY, precision
+
+from trade import EnergyFree, ForwardKL, Gradient, Trade, TradeError, fit
+from trade.flows import spline_flow
+from trade.targets import PowerPosterior
+from trade.targets.two_moons import (
+    log_likelihood,
+    log_normal_prior,
+    moon,
+    pairs,
+    simulate,
+    two_moons,
+)
+
+KEY = jax.random.key(0)
+PSI, Y = jnp.array([0.2, -0.1]), jnp.array([0.28, -0.22])
+
+
+def test_derivative_in_the_power_is_the_log_likelihood():
+    with precision(np.float64):
+        target, psi, y = two_moons(), jnp.array([0.2, -0.1]), jnp.array([0.28, -0.22])
+        for beta in (0.5, 1.0, 2.0):
+            by_autodiff = jax.grad(lambda b: target.log_density(psi, b, y))(beta)
+            np.testing.assert_allclose(target.condition_derivative(psi, beta, y), by_autodiff, rtol=1e-10)
+            np.testing.assert_allclose(by_autodiff, log_likelihood(y, psi), rtol=1e-10)
+
+
+@pytest.mark.parametrize("beta", [0.5, 2.0])
+def test_rebuilt_from_its_own_posterior_it_is_the_same_family(beta):
+    """With log p0 = log prior + log likelihood - log Z, the rule gives log q up to a constant of ψ."""
+    target, log_z, power = two_moons(), 1.7, jnp.float32(beta)
+    psi = jnp.asarray(np.random.default_rng(0).normal(0.0, 0.2, (50, 2)), jnp.float32)
+    y = simulate(KEY, psi[0])
+    log_likelihoods = jax.vmap(lambda p: log_likelihood(y, p))(psi)
+    possible = np.asarray(log_likelihoods) > -1000
+    assert possible.sum() > 5
+    log_p0 = jax.vmap(log_normal_prior)(psi) + log_likelihoods - log_z
+    rebuilt = jax.vmap(lambda p, x: target.rebuild(p, x, power, jnp.float32(1.0), y))(log_p0, psi)
+    exact = jax.vmap(lambda x: target.log_density(x, power, y))(psi)
+    np.testing.assert_allclose(np.asarray(rebuilt - exact)[possible], -beta * log_z, atol=2e-3)
+
+
+def test_likelihood_is_normalised_and_is_that_of_the_simulator():
+    """∫ p(y|ψ) dy = 1 on a grid, and the mean of -log p over simulations is the entropy of (r, α) in y."""
+    axis = np.linspace(-0.2, 0.2, 801)
+    grid = np.stack(np.meshgrid(axis + 0.25 - 0.1 / np.sqrt(2), axis - 0.3 / np.sqrt(2)), -1).reshape(-1, 2)
+    density = np.exp(np.asarray(jax.vmap(lambda y: log_likelihood(y, PSI))(jnp.asarray(grid, jnp.float32)), np.float64))
+    np.testing.assert_allclose(density.sum() * (axis[1] - axis[0]) ** 2, 1.0, rtol=5e-3)
+
+    y = jax.vmap(lambda k: simulate(k, PSI))(jax.random.split(KEY, 20_000))
+    surprise = -np.asarray(jax.vmap(lambda v: log_likelihood(v, PSI))(y), np.float64)
+    r = np.random.default_rng(0).normal(0.1, 0.01, 100_000)
+    entropy = 0.5 * np.log(2 * np.pi * np.e * 0.01**2) + np.log(np.pi) + np.log(r).mean()
+    np.testing.assert_allclose(surprise.mean(), entropy, atol=0.03)
+
+
+def test_pairs_lie_on_their_moons():
+    x, y = pairs(KEY, 2000)
+    r, angle = jax.vmap(moon)(y, x)
+    np.testing.assert_allclose(np.mean(r), 0.1, atol=1e-3)
+    np.testing.assert_allclose(np.std(r), 0.01, rtol=0.1)
+    assert np.abs(np.asarray(angle)).max() < np.pi / 2
+    np.testing.assert_allclose(np.std(np.asarray(x)), 0.3, rtol=0.05)
+    uniform = np.asarray(pairs(KEY, 2000, "uniform")[0])
+    assert np.abs(uniform).max() <= 1.0
+    np.testing.assert_allclose(uniform.std(), 1 / np.sqrt(3), rtol=0.05)
+
+
+def test_impossible_observations_have_finite_gradients():
+    for psi in (PSI, PSI + 10.0, jnp.zeros(2)):
+        for y in (Y, jnp.array([0.25, 0.0]), jnp.array([-50.0, 3.0])):
+            value, slope = jax.value_and_grad(lambda p, y=y: log_likelihood(y, p))(psi)
+            assert np.isfinite(value)
+            assert np.isfinite(slope).all()
+
+
+def test_without_a_likelihood_it_trains_energy_free_and_says_so_otherwise():
+    target = two_moons(likelihood=False)
+    assert not target.has_density
+    data = {1.0: pairs(KEY, 200)}
+    gradient = Gradient(density=EnergyFree(), conditions_per_step=2, points_per_condition=4)
+
+    def small(key):
+        return spline_flow(key, target, blocks=2, bins=4, network=TINY)
+
+    run = fit(small, target, data, Trade(gradient, ForwardKL(16), start=0), 3, progress=False)
+    x = run.model.sample(KEY, 5, 2.0, observation=Y)
+    assert x.shape == (5, 2)
+    with pytest.raises(TradeError, match="has no likelihood: train with"):
+        fit(small, target, data, Trade(Gradient(conditions_per_step=2), ForwardKL(16)), 3, progress=False)
+
+
+@pytest.mark.parametrize(
+    ("make", "message"),
+    [
+        (lambda: PowerPosterior(None, shape=(2,), observation_shape=(2,)), "log_prior must be a function"),
+        (lambda: PowerPosterior(log_normal_prior, 3.0, shape=(2,), observation_shape=(2,)), "log_likelihood must be"),
+        (lambda: PowerPosterior(log_normal_prior, shape="two", observation_shape=(2,)), "shape must be a tuple"),
+        (lambda: two_moons("cauchy"), "prior must be 'normal' or 'uniform'"),
+    ],
+)
+def test_bad_arguments_are_refused(make, message):
+    with pytest.raises(TradeError, match=message):
+        make()
