@@ -71,3 +71,8 @@ def test_diagnosis_knows_the_autocorrelation_of_an_autoregressive_chain():
 def test_bad_settings_are_refused(options, message):
     with pytest.raises(TradeError, match=message):
         MarkovChains(**options)
+
+
+def test_no_samples_are_refused():
+    with pytest.raises(TradeError, match="n must be a positive integer, got 0"):
+        MarkovChains().sample(gaussian_family(1), KEY, 0, 1.0)

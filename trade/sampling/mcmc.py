@@ -77,6 +77,8 @@ class MarkovChains:
             observables: A vector of quantities that must have mixed; log q and ∂_c log q by default.
                 Quantities that a symmetry of the target changes need not mix.
         """
+        if not isinstance(n, int) or n < 1:
+            raise TradeError(f"n must be a positive integer, got {n!r}.")
         at = jnp.asarray(target.condition.check(c), float)
         keys = jax.random.split(key, 5)
         longest = 1 if self.kernel == "langevin" else self.integration_steps
