@@ -28,6 +28,7 @@ from trade.objectives import (
     Trade,
     TrueDensity,
     Widening,
+    refined,
 )
 from trade.target import AbstractTarget, Target, boltzmann, power
 from trade.training.loop import Schedule
@@ -70,6 +71,7 @@ __all__ = [
     "flows",
     "load",
     "power",
+    "refined",
     "targets",
 ]
 __version__ = "0.1.0"

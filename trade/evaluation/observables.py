@@ -2,6 +2,7 @@
 
 from collections.abc import Callable
 
+import equinox as eqx
 import jax
 import jax.numpy as jnp
 import numpy as np
@@ -59,6 +60,7 @@ def observables(target: ScalarField, x: Array, kappa: float, log_weight: Array |
     return {name: Estimate(float(v), float(e)) for name, v, e in zip(NAMES, value, error, strict=True)}
 
 
+@eqx.filter_jit
 def _moments(target: ScalarField, x: Array, kappa: Array) -> Array:
     def one(v: Array) -> Array:
         m = jnp.abs(v.mean())

@@ -22,7 +22,6 @@ from trade.objectives import (
     CausalGrid,
     Fixed,
     ForwardKL,
-    FromModel,
     Gradient,
     GradientNorm,
     GridExpectation,
@@ -34,6 +33,7 @@ from trade.objectives import (
     Sum,
     Trade,
     Widening,
+    refined,
 )
 from trade.objectives.term import Objective
 from trade.sampling.importance import weighted_samples
@@ -65,10 +65,8 @@ class Demo:
 
 def refined_trade(conditions: int = 8, points: int = 64, batch: int = 512) -> Trade:
     """TRADE that from 30 % of its time on also learns from the model's own reweighted samples."""
-    where = Widening()
-    gradient = Gradient(where, norm=Huber(0.1), conditions_per_step=conditions, points_per_condition=points)
-    refine = Reweighted(where, FromModel(), conditions, points, truncate=10.0)
-    return Trade(Sum((gradient, refine), starts=(0.0, 0.3)), ForwardKL(batch), Fixed(5.0))
+    gradient = Gradient(Widening(), norm=Huber(0.1), conditions_per_step=conditions, points_per_condition=points)
+    return Trade(refined(gradient), ForwardKL(batch), Fixed(5.0))
 
 
 def demonstrate(

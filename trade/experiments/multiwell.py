@@ -22,16 +22,15 @@ from trade.objectives import (
     ForwardKL,
     FromBoundaryModel,
     FromData,
-    FromModel,
     Gradient,
     GridExpectation,
     ModelPoints,
     Ramp,
     ReverseKL,
     Reweighted,
-    Sum,
     Trade,
     Widening,
+    refined,
 )
 from trade.objectives.term import Objective
 from trade.sampling.importance import weighted_samples
@@ -108,9 +107,7 @@ class MultiWellExperiment:
         }
         if quick:
             # Ours at this size: from 30 % of the time on it also learns from its own reweighted samples.
-            refine = Reweighted(Widening(), FromModel(), points_per_condition=batch // 8, truncate=10.0)
-            both = Sum((continuous, refine), starts=(0.0, 0.3))
-            return methods | {"trade-continuous-ours": spline(Trade(both, likelihood))}
+            return methods | {"trade-continuous-ours": spline(Trade(refined(continuous), likelihood))}
         # Ours: a smaller flow at ten times the learning rate, and four times the points.
         flow, fast = self._spline(8, 128), Adam(learning_rate=2e-3)
         more = replace(continuous, points=ModelPoints(), conditions_per_step=16, points_per_condition=128)

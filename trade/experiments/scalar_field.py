@@ -21,7 +21,6 @@ from trade.flows import Convolutional, ConvolutionalFlow, LatticeFlow
 from trade.objectives import (
     CausalGrid,
     ForwardKL,
-    FromModel,
     Gradient,
     GradientNorm,
     GridExpectation,
@@ -29,10 +28,9 @@ from trade.objectives import (
     ModelPoints,
     Ramp,
     ReverseKL,
-    Reweighted,
-    Sum,
     Trade,
     Widening,
+    refined,
 )
 from trade.objectives.term import Objective
 from trade.sampling.correction import metropolis
@@ -129,14 +127,11 @@ class ScalarFieldExperiment:
         def method(objective: Objective) -> Method:
             return Method(flow, objective, optimiser, steps)
 
-        refine = Reweighted(Widening(), FromModel(), 32, 32, truncate=10.0)
         gradient = Gradient(Widening(), norm=Huber(1.0), conditions_per_step=32, points_per_condition=32)
         return {
             "maximum-likelihood-ours": method(likelihood),
             "maximum-likelihood-reverse-kl-ours": method(Trade(ReverseKL(batch=1024), likelihood)),
-            "trade-ours": method(
-                Trade(Sum((gradient, refine), starts=(0.0, 0.3)), likelihood, Ramp(GradientNorm(0.3, every=10)))
-            ),
+            "trade-ours": method(Trade(refined(gradient), likelihood, Ramp(GradientNorm(0.3, every=10)))),
         }
 
     def data(self, target: AbstractTarget, budget: Budget) -> dict[float, Array]:

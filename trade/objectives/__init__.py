@@ -14,7 +14,7 @@ from trade.objectives.expectation import (
 from trade.objectives.gradient import Gradient
 from trade.objectives.norm import Huber, Squared
 from trade.objectives.points import ModelPoints
-from trade.objectives.several import Sum
+from trade.objectives.several import Sum, refined
 from trade.objectives.trade import Trade
 
 __all__ = [
@@ -40,4 +40,5 @@ __all__ = [
     "Trade",
     "TrueDensity",
     "Widening",
+    "refined",
 ]

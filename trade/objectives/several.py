@@ -8,6 +8,9 @@ from flowjax.distributions import AbstractDistribution
 from jax import Array
 
 from trade.errors import TradeError
+from trade.objectives.boundary import Reweighted
+from trade.objectives.expectation import FromModel
+from trade.objectives.gradient import Gradient
 from trade.objectives.term import Clock, Outcome, Problem, State, Term
 
 
@@ -71,3 +74,16 @@ class Sum(Term):
         suspect = found[jnp.argmax(jnp.isfinite(found))]
         parts = tuple(part for o in outcomes for part in o.parts)
         return total, Outcome(tuple(o.state for o in outcomes), suspect, parts)
+
+
+def refined(gradient: Gradient, start: float = 0.3) -> Sum:
+    """The gradient term, and from ``start`` of its time on also the model's own samples, reweighted.
+
+    Args:
+        gradient: The gradient term; its conditions and numbers of points serve both.
+        start: Fraction of the time at which the samples come in: the model must be close by then.
+    """
+    conditions, points = gradient.conditions_per_step, gradient.points_per_condition
+    return Sum(
+        (gradient, Reweighted(gradient.conditions, FromModel(), conditions, points, truncate=10.0)), starts=(0.0, start)
+    )
