@@ -228,5 +228,6 @@ def test_two_boundaries_train_at_once(conditions):
 def test_the_list_of_members_is_complete():
     """Whatever an axis offers is trained above."""
     used = repr(MEMBERS)
-    missing = [name for name in trade.objectives.__all__ if f"{name}(" not in used]
+    members = [name for name in trade.objectives.__all__ if isinstance(getattr(trade.objectives, name), type)]
+    missing = [name for name in members if f"{name}(" not in used]
     assert missing == []
