@@ -73,14 +73,15 @@ def lattice_coupling(shape, split, *, odd):
     return LatticeCoupling(KEY, shape, 1, network=network, bins=BINS, interval=INTERVAL, split=split, odd=odd)
 
 
-def flat(bijection):
-    return Reshape(noisy(bijection), (int(np.prod(bijection.shape)),))
+def flat(bijection, scale=0.15):
+    return Reshape(noisy(bijection, scale), (int(np.prod(bijection.shape)),))
 
 
 BIJECTIONS["checkerboard"] = lambda: flat(lattice_coupling((1, 2, 2), "checkerboard", odd=False))
 BIJECTIONS["odd checkerboard"] = lambda: flat(lattice_coupling((1, 4), "checkerboard", odd=True))
 BIJECTIONS["channels"] = lambda: flat(lattice_coupling((2, 2), "channels", odd=False))
-BIJECTIONS["down-sampled"] = lambda: flat(DownSampled(lattice_coupling((4, 1, 1), "channels", odd=False)))
+# On a single site all nine weights of a convolution see the same value: less noise makes as much of a bend.
+BIJECTIONS["down-sampled"] = lambda: flat(DownSampled(lattice_coupling((4, 1, 1), "channels", odd=False)), 0.1)
 BIJECTIONS["zero mode"] = lambda: flat(ZeroMode(KEY, (2, 2), 1, width=4, bins=BINS, interval=INTERVAL))
 BIJECTIONS["spectrum"] = lambda: flat(Spectrum(KEY, (2, 4), 1, width=4))
 

@@ -158,7 +158,7 @@ class ScalarFieldExperiment:
             for kind, log_weight in (("raw", None), ("weighted", first.log_weight)):
                 rows += _estimates(name, c, f"_{kind}", observables(lattice, first.x, c, log_weight))
             log_z[c] = log_mean_weight(first.log_weight)
-            chain = metropolis(run.best[0], lattice, jax.random.fold_in(key, 100 + i), n, c)
+            chain = metropolis(first, lattice, jax.random.fold_in(key, 100 + i), c)
             rows.append(row(name, "acceptance", c, [chain.acceptance]))
             rows.append(row(name, "autocorrelation", c, [chain.autocorrelation]))
         for c, (value, error) in log_z.items():

@@ -11,6 +11,8 @@ from jax import Array
 
 from trade.flows.conditioner import Linear
 
+Sites = Callable[[Array], Array]  # from features of all sites, (*lattice, features), to those of some
+
 
 class Convolution(eqx.Module):
     """A circular convolution over all but the last axis: each site sees the ``kernel``-wide cube around it."""
@@ -24,13 +26,16 @@ class Convolution(eqx.Module):
         self.kernel = kernel
         self.linear = Linear(key, inputs * kernel**dimensions, outputs, zero=zero)
 
-    def __call__(self, h: Array) -> Array:
+    def __call__(self, h: Array, where: Sites | None = None) -> Array:
+        """The features after the layer; ``where`` picks the sites at which they are wanted."""
+        pick = where or (lambda a: a)
         if self.kernel == 1:
-            return self.linear(h)
+            return self.linear(pick(h))
         # As one product of the shifted copies: the fastest form for the few channels of a conditioner.
         axes = tuple(range(h.ndim - 1))
         reach = range(-(self.kernel // 2), self.kernel // 2 + 1)
-        return self.linear(jnp.concatenate([jnp.roll(h, s, axes) for s in product(reach, repeat=len(axes))], axis=-1))
+        copies = [pick(jnp.roll(h, s, axes)) for s in product(reach, repeat=len(axes))]
+        return self.linear(jnp.concatenate(copies, axis=-1))
 
 
 class ConvolutionalNetwork(eqx.Module):
@@ -38,12 +43,13 @@ class ConvolutionalNetwork(eqx.Module):
 
     layers: tuple[Convolution, ...]
 
-    def __call__(self, h: Array) -> Array:
+    def __call__(self, h: Array, where: Sites | None = None) -> Array:
+        """The outputs at the sites that ``where`` picks: what only other sites need is not computed."""
         act: Callable[[Array], Array] = jax.nn.silu
-        *inner, last = self.layers
-        for layer in inner:
-            h = act(layer(h))
-        return last(h)
+        picking = max(i for i, layer in enumerate(self.layers) if layer.kernel > 1 or i == 0)
+        for i, layer in enumerate(self.layers):
+            h = layer(h if i == 0 else act(h), where if i == picking else None)
+        return h
 
 
 @dataclass(frozen=True)

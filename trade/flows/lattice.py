@@ -59,13 +59,31 @@ class LatticeCoupling(AbstractBijection):
     ) -> None:
         self.shape, self.cond_shape = shape, (cond_dim,)
         self.bins, self.interval, self.split, self.odd = bins, float(interval), split, odd
-        outputs = shape[0] * (spline.parameter_count(bins) + 2)
-        self.network = network.build(key, shape[0] + cond_dim, outputs, len(shape) - 1)
+        channels = shape[0] if split == "checkerboard" else shape[0] // 2
+        outputs = channels * (spline.parameter_count(bins) + 2)
+        self.network = network.build(key, channels + cond_dim, outputs, len(shape) - 1)
+
+    def _halves(self, x: Array) -> tuple[Array, Array]:
+        """The entries that pass, and those that are transformed."""
+        if self.split == "channels":
+            passive, active = jnp.split(x, 2)
+            return passive, active
+        pairs = x.reshape(*x.shape[:-1], -1, 2)
+        return self._colour(pairs, 0), self._colour(pairs, 1)
+
+    def _colour(self, pairs: Array, colour: int) -> Array:
+        """Of neighbours along the last axis the one of this colour: even (0) or odd (1) sum of indices."""
+        return jnp.where(self._even_rows, pairs[..., colour], pairs[..., 1 - colour])
+
+    def _join(self, passive: Array, active: Array) -> Array:
+        if self.split == "channels":
+            return jnp.concatenate([passive, active])
+        halves = jnp.stack([passive, active], axis=-1)
+        return jnp.stack([self._colour(halves, 0), self._colour(halves, 1)], axis=-1).reshape(self.shape)
 
     @property
-    def _active(self) -> np.ndarray:
-        index = np.indices(self.shape)
-        return index[1:].sum(axis=0) % 2 == 1 if self.split == "checkerboard" else index[0] >= self.shape[0] // 2
+    def _even_rows(self) -> np.ndarray:
+        return np.indices(self.shape[1:-1]).sum(axis=0)[..., None] % 2 == 0
 
     def _swap(self, x: Array, *, back: bool) -> Array:
         """Exchange the roles of the halves."""
@@ -73,15 +91,24 @@ class LatticeCoupling(AbstractBijection):
         return jnp.roll(x, -shift if back else shift, axis)
 
     def _raw(self, passive: Array, condition: Array) -> Array:
-        """Outputs of the network for each entry of the field, (channels, *lattice, parameters)."""
-        h = jnp.moveaxis(bounded(passive, self.interval), 0, -1)
+        """Outputs of the network for each entry that is transformed, (channels, *sites, parameters)."""
+        seen = bounded(passive, self.interval)
+        if self.split == "channels":
+            where = None
+        else:
+            seen = self._join(seen, jnp.zeros_like(seen))
+            where = self._active_sites
+        h = jnp.moveaxis(seen, 0, -1)
         h = jnp.concatenate([h, jnp.broadcast_to(condition, (*h.shape[:-1], len(condition)))], axis=-1)
-        raw = self.network(h)
-        return jnp.moveaxis(raw.reshape(*raw.shape[:-1], self.shape[0], -1), -2, 0)
+        raw = self.network(h, where)
+        return jnp.moveaxis(raw.reshape(*raw.shape[:-1], len(seen), -1), -2, 0)
 
-    def _parameters(self, x: Array, condition: Array | None) -> tuple[Array, Array, Array]:
+    def _active_sites(self, h: Array) -> Array:
+        """Of features (*lattice, features) those of the active colour."""
+        return jnp.moveaxis(self._halves(jnp.moveaxis(h, -1, 0))[1], 0, -1)
+
+    def _parameters(self, passive: Array, condition: Array | None) -> tuple[Array, Array, Array]:
         assert condition is not None
-        passive = jnp.where(self._active, 0.0, x)
         raw = self._raw(passive, condition)
         if self.odd:
             raw = raw + reflected(self._raw(-passive, condition), self.bins)
@@ -90,18 +117,17 @@ class LatticeCoupling(AbstractBijection):
         return raw, bounded(log_scale[..., 0], MAX_LOG_SCALE), bounded(shift[..., 0], self.interval)
 
     def inverse_and_log_det(self, y: Array, condition: Array | None = None) -> tuple[Array, Array]:
-        raw, log_scale, shift = self._parameters(y, condition)
-        z, log_slope = spline.forward(y, raw, self.interval)
-        z = z * jnp.exp(log_scale) + shift
-        active = self._active
-        return self._swap(jnp.where(active, z, y), back=False), jnp.sum(jnp.where(active, log_slope + log_scale, 0.0))
+        passive, active = self._halves(y)
+        raw, log_scale, shift = self._parameters(passive, condition)
+        active, log_slope = spline.forward(active, raw, self.interval)
+        z = self._join(passive, active * jnp.exp(log_scale) + shift)
+        return self._swap(z, back=False), jnp.sum(log_slope + log_scale)
 
     def transform_and_log_det(self, x: Array, condition: Array | None = None) -> tuple[Array, Array]:
-        x = self._swap(x, back=True)
-        raw, log_scale, shift = self._parameters(x, condition)
-        z, log_slope = spline.inverse((x - shift) * jnp.exp(-log_scale), raw, self.interval)
-        active = self._active
-        return jnp.where(active, z, x), jnp.sum(jnp.where(active, log_slope - log_scale, 0.0))
+        passive, active = self._halves(self._swap(x, back=True))
+        raw, log_scale, shift = self._parameters(passive, condition)
+        active, log_slope = spline.inverse((active - shift) * jnp.exp(-log_scale), raw, self.interval)
+        return self._join(passive, active), jnp.sum(log_slope - log_scale)
 
 
 class DownSampled(AbstractBijection):

@@ -2,14 +2,14 @@
 
 from typing import NamedTuple
 
+import equinox as eqx
 import jax
 import jax.numpy as jnp
 import numpy as np
 from jax import Array
 
 from trade.errors import TradeError
-from trade.model import Model
-from trade.sampling.importance import weighted_samples
+from trade.sampling.importance import Weighted
 from trade.target import AbstractTarget
 
 
@@ -28,35 +28,35 @@ class Chain(NamedTuple):
     autocorrelation: float
 
 
-def metropolis(model: Model, target: AbstractTarget, key: Array, n: int, c: float) -> Chain:
-    """n steps of a chain that proposes samples of the model at c and accepts by their weights.
+def metropolis(proposed: Weighted, target: AbstractTarget, key: Array, c: float) -> Chain:
+    """The chain that goes through weighted samples at c in their order and accepts each by its weight.
 
-    The proposals do not depend on the state, so that they are drawn all at once.
+    The proposals do not depend on the state, so that they can be drawn all at once.
     """
-    if not isinstance(n, int) or n < 2:
-        raise TradeError(f"A chain needs at least 2 steps, got n = {n!r}.")
-    key_samples, key_accept = jax.random.split(key)
-    proposed = weighted_samples(model, target, key_samples, n, c)
-    index = np.asarray(accepted_index(proposed.log_weight, key_accept))
+    n = len(proposed.log_weight)
+    if n < 2:
+        raise TradeError(f"A chain needs at least 2 samples, got {n}.")
+    log_uniform = np.log(np.asarray(jax.random.uniform(key, (n,))))
+    index = accepted_index(np.asarray(proposed.log_weight), log_uniform)
     x = proposed.x[index]
-    at = jnp.asarray(c, x.dtype)
-    seen = jax.vmap(lambda v: jnp.stack([target.log_density(v, at), target.condition_derivative(v, at)]))(x)
-    times = [integrated_autocorrelation(np.asarray(s, np.float64)) for s in seen.T]
+    seen = np.asarray(_watched(target, x, jnp.asarray(c, x.dtype)), np.float64)
+    times = [integrated_autocorrelation(s) for s in seen.T]
     return Chain(x, float(np.mean(np.diff(index) != 0)), max(times))
 
 
-@jax.jit
-def accepted_index(log_weight: Array, key: Array) -> Array:
+@eqx.filter_jit
+def _watched(target: AbstractTarget, x: Array, c: Array) -> Array:
+    return jax.vmap(lambda v: jnp.stack([target.log_density(v, c), target.condition_derivative(v, c)]))(x)
+
+
+def accepted_index(log_weight: np.ndarray, log_uniform: np.ndarray) -> np.ndarray:
     """Which proposal the chain is at after each step; it begins at the first."""
-
-    def step(current: Array, proposal: tuple[Array, Array]) -> tuple[Array, Array]:
-        i, log_uniform = proposal
-        current = jnp.where(log_uniform < log_weight[i] - log_weight[current], i, current)
-        return current, current
-
-    log_uniform = jnp.log(jax.random.uniform(key, log_weight.shape))
-    numbers = jnp.arange(len(log_weight))
-    return jax.lax.scan(step, jnp.zeros((), numbers.dtype), (numbers, log_uniform))[1]
+    index, current = np.zeros(len(log_weight), int), 0
+    for i, (weight, threshold) in enumerate(zip(log_weight.tolist(), log_uniform.tolist(), strict=True)):
+        if threshold < weight - log_weight[current]:
+            current = i
+        index[i] = current
+    return index
 
 
 def integrated_autocorrelation(values: np.ndarray, window: float = 5.0) -> float:
