@@ -137,7 +137,7 @@ def reproduce(
 def _finish(
     experiment: Experiment, name: str, method: Method, directory: Path, seeds: int, budget: Budget, *, progress: bool
 ) -> None:
-    started = time.monotonic()
+    began = time.time()
     target = method.target or experiment.target
     every = max(method.steps // 20, 1)
     run = fit(
@@ -159,7 +159,8 @@ def _finish(
     )
     rows = experiment.evaluate(name, target, run, budget)
     about = {"seeds": seeds, "budget": budget, "commit": commit(), "hardware": hardware()}
-    write_json(directory / FINISHED, about | {"seconds": round(time.monotonic() - started, 1), "rows": rows})
+    times = {"began": round(began, 1), "ended": round(time.time(), 1)}
+    write_json(directory / FINISHED, about | times | {"rows": rows})
 
 
 def _same(directory: Path, seeds: int, budget: Budget) -> None:
@@ -171,11 +172,20 @@ def _same(directory: Path, seeds: int, budget: Budget) -> None:
 
 
 def collect(experiment: Experiment, out: Path, budget: Budget) -> dict[str, Any]:
-    """Everything finished under ``out``, in the order of the table; the time is the sum over methods."""
+    """Everything finished under ``out``, in the order of the table, and the time in which any of it ran."""
     finished = {n: read_json(out / n / FINISHED) for n in experiment.methods(budget) if (out / n / FINISHED).exists()}
     rows = read_json(out / TRUTH) if (out / TRUTH).exists() else []
     rows += [row for entry in finished.values() for row in entry["rows"]]
-    results = record(experiment.name, rows, sum(entry["seconds"] for entry in finished.values()))
+    results = record(experiment.name, rows, covered([(e["began"], e["ended"]) for e in finished.values()]))
     results["budget"] = budget
     results["methods"] = {n: {k: v for k, v in entry.items() if k != "rows"} for n, entry in finished.items()}
     return results
+
+
+def covered(spans: list[tuple[float, float]]) -> float:
+    """Length of the union of time spans: methods may run one after another or side by side."""
+    total, until = 0.0, -float("inf")
+    for began, ended in sorted(spans):
+        total += max(ended - max(began, until), 0.0)
+        until = max(until, ended)
+    return total
