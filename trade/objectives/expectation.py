@@ -13,7 +13,7 @@ from flowjax.distributions import AbstractDistribution
 from jax import Array
 
 from trade.errors import TradeError
-from trade.model import condition_score, draw
+from trade.model import draw
 from trade.objectives.density import Density
 from trade.objectives.term import Clock, Problem, State
 
@@ -190,44 +190,6 @@ class BatchExpectation:
         over_points = jax.vmap(lambda p, v, w: density.evaluate(flow, problem, p, v, w), in_axes=(0, None, None))
         log_q, score = jax.vmap(over_points, in_axes=(0, 0, axis))(x, u, y)
         return self_normalised(log_q, log_base, score)
-
-
-@dataclass(frozen=True)
-class ControlledExpectation:
-    """Ē as the mean of ∂_u log q - ∂_u log p_θ over the evaluation points.
-
-    E_p[∂_u log p_θ] = 0 makes the model's own score a control variate: the better the model, the
-    smaller the noise of Ē, down to none. Large systems need this, where that of ∂_u log q is large.
-    """
-
-    def init(self, problem: Problem) -> State:
-        """No state."""
-        return ()
-
-    def refresh(
-        self, state: State, flow: AbstractDistribution, density: Density, problem: Problem, clock: Clock, key: Array
-    ) -> State:
-        """Nothing is stored."""
-        return state
-
-    def estimate(
-        self,
-        state: State,
-        flow: AbstractDistribution,
-        density: Density,
-        problem: Problem,
-        u: Array,
-        y: Array | None,
-        drawn: Drawn,
-        key: Array,
-    ) -> Array:
-        """Ē at each u."""
-
-        def excess(x: Array, u: Array, y: Array | None) -> Array:
-            return density.evaluate(flow, problem, x, u, y)[1] - condition_score(flow, x, u, y)
-
-        over_points = jax.vmap(excess, in_axes=(0, None, None))
-        return jax.vmap(over_points, in_axes=(0, 0, problem.observation_axis))(drawn.x, u, y).mean(axis=1)
 
 
 class GridState(NamedTuple):
