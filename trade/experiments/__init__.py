@@ -6,6 +6,7 @@ from trade.experiments.gaussian_mixture import GaussianMixtureAblation, Gaussian
 from trade.experiments.multiwell import MultiWellExperiment
 from trade.experiments.reproduce import Experiment
 from trade.experiments.scalar_field import ScalarFieldExperiment
+from trade.experiments.two_moons import TwoMoonsExperiment
 from trade.targets import ScalarField
 
 EXPERIMENTS: dict[str, Callable[[], Experiment]] = {
@@ -14,4 +15,6 @@ EXPERIMENTS: dict[str, Callable[[], Experiment]] = {
     "multiwell": MultiWellExperiment,
     "scalar-field": ScalarFieldExperiment,
     "scalar-field-16": lambda: ScalarFieldExperiment(ScalarField(16), "scalar-field-16"),
+    "two-moons": TwoMoonsExperiment,
+    "two-moons-uniform": lambda: TwoMoonsExperiment("uniform", "two-moons-uniform"),
 }

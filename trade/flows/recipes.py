@@ -22,6 +22,13 @@ from trade.flows.standardise import Standardise
 from trade.target import AbstractTarget
 
 
+class ObservationOnly(eqx.Module):
+    """Of the vector a flow is conditioned on all but u(c)."""
+
+    def __call__(self, condition: Array) -> Array:
+        return condition[1:]
+
+
 @dataclass(frozen=True)
 class SplineFlow:
     """Rational-quadratic spline couplings, conditioned on u(c) (and an observation).
@@ -40,7 +47,7 @@ class SplineFlow:
         network: Conditioner of each coupling.
         embedding: Features of a learned condition embedding; 0 feeds the raw chart.
         latent: Base distribution.
-        conditional: False leaves c to the latent alone.
+        conditional: False leaves c to the latent alone; an observation is still seen.
         unroll: Layers per iteration of the compiled scan; 0 lets the backend decide.
     """
 
@@ -74,7 +81,8 @@ class SplineFlow:
         """Make the flow; it starts as the identity up to a permutation."""
         dim, cond_dim = prod(self.shape), 1 + self.observation_size
         key_layers, key_embed, key_scale = jax.random.split(key, 3)
-        layer_cond: int | None = cond_dim * max(self.embedding, 1) if self.conditional else None
+        seen = cond_dim * max(self.embedding, 1) if self.conditional else self.observation_size
+        layer_cond = seen or None
 
         def layer(k: Array) -> SplineCoupling:
             return SplineCoupling(k, dim, layer_cond, network=self.network, bins=self.bins, interval=self.interval)
@@ -84,6 +92,8 @@ class SplineFlow:
         if self.embedding and self.conditional:
             embedding = Embedding(key_embed, cond_dim, self.embedding, width=32)
             bijection = EmbedCondition(bijection, embedding, raw_cond_shape=(cond_dim,))
+        elif self.observation_size and not self.conditional:
+            bijection = EmbedCondition(bijection, ObservationOnly(), raw_cond_shape=(cond_dim,))
         if self.rescale and self.conditional:
             bijection = Chain([bijection, Rescale(key_scale, (dim,), cond_dim, self.rescale)])
         if self.shape != (dim,):

@@ -45,3 +45,25 @@ class Huber:
         size = jnp.abs(residual)
         inside = jnp.minimum(size, self.delta)
         return inside * (size - 0.5 * inside)
+
+
+@dataclass(frozen=True)
+class Cauchy:
+    """δ²/2 · log(1 + (r/δ)²): as r²/2 up to about δ, then ever flatter.
+
+    A state far out, whose residual and its derivatives are both huge, pulls no more than others; Huber
+    bounds the pull of the residual alone.
+
+    Args:
+        delta: The scale δ, in units of the residual in the chart.
+    """
+
+    delta: float = 1.0
+
+    def __post_init__(self) -> None:
+        if not self.delta > 0:
+            raise TradeError(f"Cauchy delta must be positive, got {self.delta!r}.")
+
+    def __call__(self, residual: Array) -> Array:
+        """Quadratic near zero, logarithmic far away."""
+        return 0.5 * self.delta**2 * jnp.log1p((residual / self.delta) ** 2)

@@ -1,6 +1,8 @@
 """The two moons of simulation-based inference (Greenberg et al. 2019), with its exact power posteriors."""
 
-from typing import Literal
+from collections.abc import Callable
+from functools import partial
+from typing import Literal, NamedTuple
 
 import jax
 import jax.numpy as jnp
@@ -24,6 +26,9 @@ def log_normal_prior(x: Array) -> Array:
 def log_uniform_prior(x: Array) -> Array:
     """Uniform on [-1, 1]²."""
     return jnp.where(jnp.max(jnp.abs(x)) <= 1.0, -jnp.log(4.0), IMPOSSIBLE)
+
+
+_PRIORS: dict[str, Callable[[Array], Array]] = {"normal": log_normal_prior, "uniform": log_uniform_prior}
 
 
 def centre(x: Array) -> Array:
@@ -56,10 +61,9 @@ def simulate(key: Array, x: Array) -> Array:
 
 def two_moons(prior: Prior = "normal", *, likelihood: bool = True) -> PowerPosterior:
     """The task as a target, with or without its likelihood."""
-    priors = {"normal": log_normal_prior, "uniform": log_uniform_prior}
-    if prior not in priors:
+    if prior not in _PRIORS:
         raise TradeError(f"two_moons prior must be 'normal' or 'uniform', got {prior!r}.")
-    return PowerPosterior(priors[prior], log_likelihood if likelihood else None, shape=(2,), observation_shape=(2,))
+    return PowerPosterior(_PRIORS[prior], log_likelihood if likelihood else None, shape=(2,), observation_shape=(2,))
 
 
 def pairs(key: Array, n: int, prior: Prior = "normal") -> tuple[Array, Array]:
@@ -70,3 +74,85 @@ def pairs(key: Array, n: int, prior: Prior = "normal") -> tuple[Array, Array]:
     else:
         x = jax.random.uniform(key_x, (n, 2), minval=-1.0, maxval=1.0)
     return x, jax.vmap(simulate)(jax.random.split(key_y, n), x)
+
+
+def tempered_pairs(key: Array, n: int, beta: float, prior: Prior = "normal") -> tuple[Array, Array]:
+    """n pairs whose ψ has the exact power posterior p(ψ|y, β): ψ from the prior, y from p(y|ψ)^β, normalised.
+
+    The norm of p(y|ψ)^β over y is the same for all ψ, so that no approximation is needed.
+    """
+    key_pairs, key_r, key_angle = jax.random.split(key, 3)
+    x, _ = pairs(key_pairs, n, prior)
+    # In polar coordinates r has the density N(r)^β r^(1-β): its quantiles, on a fine grid.
+    grid = np.linspace(*_radii(beta), 20_001)
+    log_density = -0.5 * beta * ((grid - RADIUS) / WIDTH) ** 2 + (1.0 - beta) * np.log(grid)
+    cumulative = np.cumsum(np.exp(log_density - log_density.max()))
+    r = jnp.interp(jax.random.uniform(key_r, (n,)), jnp.asarray(cumulative / cumulative[-1]), jnp.asarray(grid))
+    angle = jax.random.uniform(key_angle, (n,), minval=-0.5 * jnp.pi, maxval=0.5 * jnp.pi)
+    return x, jax.vmap(centre)(x) + r[:, None] * jnp.stack([jnp.cos(angle), jnp.sin(angle)], axis=-1)
+
+
+def _radii(beta: float) -> tuple[float, float]:
+    """Where all but 1e-11 of the radii lie at the power β."""
+    reach = 7.0 * WIDTH / np.sqrt(beta)
+    return max(RADIUS - reach, 1e-4), RADIUS + reach
+
+
+class GridPosterior(NamedTuple):
+    """The exact posterior of one observation on a grid in (r, α), both branches of |ψ1 + ψ2|.
+
+    Args:
+        x: The parameters at the centres of the cells.
+        weight: Probability of each cell.
+        log_prob: Exact log density of ψ there.
+    """
+
+    x: Array
+    weight: Array
+    log_prob: Array
+
+
+def grid_posterior(y: Array, beta: float, prior: Prior = "normal", radii: int = 64, angles: int = 128) -> GridPosterior:
+    """p(ψ|y, β) by quadrature: the truth that models are compared with."""
+    low, high = _radii(beta)
+    dr, da = (high - low) / radii, np.pi / angles
+    r, angle = np.meshgrid(
+        low + dr * (np.arange(radii) + 0.5), -0.5 * np.pi + da * (np.arange(angles) + 0.5), indexing="ij"
+    )
+    return _grid_posterior(y, jnp.asarray(beta), jnp.asarray(r.ravel()), jnp.asarray(angle.ravel()), dr * da, prior)
+
+
+@partial(jax.jit, static_argnames="prior")
+def _grid_posterior(y: Array, beta: Array, r: Array, angle: Array, cell: float, prior: Prior) -> GridPosterior:
+    along, across = _parameters(y, r, angle)
+    x = jnp.concatenate([_from_diagonal(s * along, across) for s in (1.0, -1.0)])
+    r, possible = jnp.tile(r, 2), jnp.tile(along >= 0.0, 2)
+    log_joint = jax.vmap(_PRIORS[prior])(x) + beta * (
+        jax.scipy.stats.norm.logpdf(r, RADIUS, WIDTH) - jnp.log(jnp.pi * r)
+    )
+    log_cell = jnp.where(possible, log_joint + jnp.log(r * cell), -jnp.inf)
+    log_z = jax.nn.logsumexp(log_cell)
+    return GridPosterior(x, jnp.exp(log_cell - log_z), log_joint - log_z)
+
+
+def _parameters(y: Array, r: Array, angle: Array) -> tuple[Array, Array]:
+    """|ψ1 + ψ2| / √2 and (ψ2 - ψ1) / √2 of the ψ that lead to y by (r, α)."""
+    return 0.25 - y[0] + r * jnp.cos(angle), y[1] - r * jnp.sin(angle)
+
+
+def _from_diagonal(along: Array, across: Array) -> Array:
+    return jnp.stack([along - across, along + across], axis=-1) / np.sqrt(2.0)
+
+
+def sample_posterior(key: Array, y: Array, beta: float, n: int, prior: Prior = "normal") -> Array:
+    """n samples of the exact posterior: of a fine grid, each moved within its cell."""
+    radii, angles = 400, 800
+    key_cell, key_r, key_angle = jax.random.split(key, 3)
+    grid = grid_posterior(y, beta, prior, radii, angles)
+    cell = jax.random.choice(key_cell, len(grid.weight), (n,), p=grid.weight)
+    sign, cell = jnp.where(cell < radii * angles, 1.0, -1.0), cell % (radii * angles)
+    low, high = _radii(beta)
+    r = low + (high - low) * (cell // angles + jax.random.uniform(key_r, (n,))) / radii
+    angle = jnp.pi * ((cell % angles + jax.random.uniform(key_angle, (n,))) / angles - 0.5)
+    along, across = _parameters(y, r, angle)
+    return _from_diagonal(sign * along, across)

@@ -1,0 +1,97 @@
+"""Are posteriors as wide as they say? Ranks of the truth among samples of the model (Appendix B.4)."""
+
+from collections.abc import Callable
+from typing import NamedTuple
+
+import equinox as eqx
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jax import Array
+
+from trade.errors import TradeError
+from trade.model import Model, draw
+
+Statistic = Callable[[Array, Array], Array]  # f(ψ, y): a vector of quantities
+
+
+class Coverage(NamedTuple):
+    """How often central intervals hold the truth.
+
+    Args:
+        nominal: Levels of the intervals.
+        observed: Part of the truths inside.
+        low: Lower end of the 95 % bootstrap band.
+        high: Upper end.
+        error: Largest deviation of observed from nominal.
+    """
+
+    nominal: np.ndarray
+    observed: np.ndarray
+    low: np.ndarray
+    high: np.ndarray
+    error: float
+
+
+def ranks(
+    model: Model, statistic: Statistic, x: Array, y: Array, key: Array, samples: int, c: float, *, batch: int = 1024
+) -> np.ndarray:
+    """Where the truth lies among samples of p_θ(ψ|y, c), of each pair (ψ, y) and each quantity, in (0, 1).
+
+    A calibrated model gives uniform ranks (simulation-based calibration); ties are broken at random.
+
+    Args:
+        model: A model that takes an observation.
+        statistic: ``f(ψ, y)``, a vector of quantities.
+        x: The true parameters, one pair an entry.
+        y: Their observations, drawn at the power c.
+        key: A JAX random key.
+        samples: Samples of the model for each pair.
+        c: The condition.
+        batch: Pairs at once.
+    """
+    if model.observation_shape is None:
+        raise TradeError("Ranks need a model that takes an observation.")
+    if len(x) != len(y) or not len(x):
+        raise TradeError(f"Ranks need as many parameters as observations, got {len(x)} and {len(y)}.")
+    u = jnp.asarray(model.condition.chart(c))
+    batch = min(batch, len(x))
+    parts = []
+    for start in range(0, len(x), batch):
+        # The last batch is filled up, so that all share one compilation.
+        index = np.arange(start, start + batch) % len(x)
+        keys = jax.random.split(jax.random.fold_in(key, start), batch)
+        found = _ranks(model.flow, statistic, x[index], y[index], keys, u, samples)
+        parts.append(np.asarray(found)[: len(x) - start])
+    return np.concatenate(parts)
+
+
+@eqx.filter_jit
+def _ranks(flow: eqx.Module, statistic: Statistic, x: Array, y: Array, keys: Array, u: Array, samples: int) -> Array:
+    def one(x: Array, y: Array, key: Array) -> Array:
+        key_draw, key_tie = jax.random.split(key)
+        drawn, _ = jax.vmap(lambda k: draw(flow, k, u, y))(jax.random.split(key_draw, samples))  # pyright: ignore
+        values, truth = jax.vmap(lambda v: statistic(v, y))(drawn), statistic(x, y)
+        below = jnp.sum(values < truth, axis=0)
+        return (below + jax.random.uniform(key_tie, truth.shape)) / (samples + 1)
+
+    return jax.vmap(one)(x, y, keys)
+
+
+def coverage(found: np.ndarray, *, levels: int = 101, sets: int = 100, seed: int = 0) -> Coverage:
+    """From ranks of one quantity: central intervals, outward from the median, with bootstrap bands."""
+    nominal = np.linspace(0.0, 1.0, levels)
+    needed = np.abs(2.0 * np.asarray(found, np.float64) - 1.0)  # level of the interval that just holds the truth
+    counts, _ = np.histogram(needed, nominal)
+    observed = np.concatenate([[0.0], np.cumsum(counts)]) / len(needed)
+    drawn = np.random.default_rng(seed).multinomial(len(needed), counts / len(needed), size=sets)
+    curves = np.concatenate([np.zeros((sets, 1)), np.cumsum(drawn, axis=1)], axis=1) / len(needed)
+    low, high = np.quantile(curves, [0.025, 0.975], axis=0)
+    return Coverage(nominal, observed, low, high, float(np.max(np.abs(observed - nominal))))
+
+
+def uniformity_error(found: np.ndarray) -> float:
+    """Largest distance between the distribution of ranks and the uniform one (Kolmogorov)."""
+    ordered, n = np.sort(np.asarray(found, np.float64)), len(found)
+    steps = np.arange(n + 1) / n
+    return float(max(np.max(steps[1:] - ordered), np.max(ordered - steps[:-1])))

@@ -1,0 +1,142 @@
+"""The two moons of Section 5.2: simulated pairs at β = 1, the posterior at every power of the likelihood."""
+
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+from flowjax.distributions import AbstractDistribution
+from jax import Array
+
+from trade.evaluation.calibration import coverage, ranks, uniformity_error
+from trade.evaluation.classifier import c2st
+from trade.experiments.reproduce import Budget, Method
+from trade.experiments.results import row
+from trade.fit import Run
+from trade.flows import MLP, spline_flow
+from trade.model import Model
+from trade.objectives import EnergyFree, Fixed, ForwardKL, Gradient, ModelPoints, Ramp, Trade
+from trade.target import AbstractTarget
+from trade.targets import PowerPosterior
+from trade.targets.two_moons import Prior, grid_posterior, moon, pairs, sample_posterior, tempered_pairs, two_moons
+from trade.training.optimiser import Adam
+
+POWERS = (0.5, 1.0, 2.0)
+
+
+def radius_and_parameters(x: Array, y: Array) -> Array:
+    """What calibration looks at: r, ψ1 and ψ2."""
+    return jnp.concatenate([moon(y, x)[0][None], x])
+
+
+@dataclass(frozen=True)
+class TwoMoonsExperiment:
+    """TRADE without a likelihood and with one, beside a flow that knows β = 1 only.
+
+    Args:
+        prior: ``"normal"`` as in the paper, or ``"uniform"`` as in the sbibm benchmark.
+        name: Its name on the command line.
+    """
+
+    prior: Prior = "normal"
+    name: str = "two-moons"
+    conditions = POWERS
+
+    @property
+    def target(self) -> PowerPosterior:
+        """The posterior with its likelihood; rows without one train on a target of their own."""
+        return two_moons(self.prior)
+
+    def methods(self, budget: Budget) -> dict[str, Method]:
+        """Appendix B.4, and ``-ours`` with a smaller flow at a larger rate."""
+        if budget == "quick":
+            small = {"blocks": 4, "network": MLP(32), "bins": 16}
+            return self._rows("", small, Adam(5e-3), 2500, 0.3)
+        paper = self._rows("", {"blocks": 15, "network": MLP(128)}, Adam(4e-4), 10_000, 0.1)
+        ours = self._rows("-ours", {"blocks": 8, "network": MLP(128), "bins": 16}, Adam(2e-3), 20_000, 0.3)
+        return paper | ours
+
+    def _rows(self, suffix: str, flow: dict[str, Any], optimiser: Adam, steps: int, weight: float) -> dict[str, Method]:
+        known, unknown = self.target, two_moons(self.prior, likelihood=False)
+        likelihood = ForwardKL(512)
+        gradient = Gradient(points=ModelPoints(noise=3e-4), conditions_per_step=32, points_per_condition=16)
+
+        def trade(target: PowerPosterior, gradient: Gradient) -> Method:
+            objective = Trade(gradient, likelihood, Ramp(Fixed(weight)))
+            return Method(_spline(target, **flow), objective, optimiser, steps, target)
+
+        # One posterior for all powers: what it learned at β = 1 is all it has.
+        alone = Method(_spline(known, **flow, conditional=False), likelihood, optimiser, steps, known)
+        return {
+            f"maximum-likelihood{suffix}": alone,
+            f"trade-likelihood{suffix}": trade(known, gradient),
+            f"trade-energy-free{suffix}": trade(unknown, replace(gradient, density=EnergyFree())),
+        }
+
+    def data(self, target: AbstractTarget, budget: Budget) -> dict[float, Any]:
+        """100,000 pairs at β = 1."""
+        return {1.0: pairs(jax.random.key(2024), 50_000 if budget == "quick" else 100_000, self.prior)}
+
+    def validation(self, target: AbstractTarget, budget: Budget) -> dict[float, Any]:
+        """Further pairs."""
+        return {1.0: pairs(jax.random.key(2025), 10_000, self.prior)}
+
+    def truth(self, budget: Budget) -> list[dict[str, Any]]:
+        """None: what is measured here is zero, or one half, for a perfect model."""
+        return []
+
+    def evaluate(self, name: str, target: AbstractTarget, run: Run, budget: Budget) -> list[dict[str, Any]]:
+        """Coverage of r, ranks of both parameters, exact KL and the classifier test, at three powers."""
+        prior, quick = self.prior, budget == "quick"
+        n, samples = (4000, 100) if quick else (300_000, 300)
+        observed, told = (20, 2) if quick else (100, 10)
+        rows = []
+        for i, beta in enumerate(POWERS):
+            x, y = tempered_pairs(jax.random.key(7000 + i), n, beta, prior)
+            held_out = pairs(jax.random.key(8000), observed, prior)[1]
+            values: dict[str, list[float]] = {m: [] for m in ("coverage_error", "sbc_1", "sbc_2", "kl", "c2st")}
+            for model in run.final:
+                found = ranks(model, radius_and_parameters, x, y, jax.random.key(1), samples, beta)
+                values["coverage_error"].append(coverage(found[:, 0]).error)
+                values["sbc_1"].append(uniformity_error(found[:, 1]))
+                values["sbc_2"].append(uniformity_error(found[:, 2]))
+                values["kl"].append(mean_kl(model, held_out, beta, prior))
+                values["c2st"].append(mean_c2st(model, held_out[:told], beta, prior, 2000 if quick else 10_000))
+            rows += [row(name, metric, beta, v) for metric, v in values.items()]
+        return rows
+
+
+def mean_kl(model: Model, observations: Array, beta: float, prior: Prior) -> float:
+    """KL(p(ψ|y, β) || p_θ(ψ|y, β)) by quadrature, averaged over observations."""
+    found = []
+    for y in observations:
+        grid = grid_posterior(y, beta, prior)
+        log_p = np.asarray(model.log_prob(grid.x, beta, y), np.float64)
+        weight = np.asarray(grid.weight, np.float64)
+        found.append(np.sum(np.where(weight > 0, weight * (np.asarray(grid.log_prob, np.float64) - log_p), 0.0)))
+    return float(np.mean(found))
+
+
+def mean_c2st(model: Model, observations: Array, beta: float, prior: Prior, n: int) -> float:
+    """The classifier test against exact samples, averaged over observations."""
+    found = []
+    for i, y in enumerate(observations):
+        keys = jax.random.split(jax.random.key(9000 + i), 3)
+        exact = sample_posterior(keys[0], y, beta, n, prior)
+        found.append(c2st(exact, supported(model, keys[1], n, beta, y, prior), keys[2]))
+    return float(np.mean(found))
+
+
+def supported(model: Model, key: Array, n: int, beta: float, y: Array, prior: Prior) -> Array:
+    """n samples of the model inside the prior's support: the known prior is used, as the benchmark does."""
+    if prior == "normal":
+        return model.sample(key, n, beta, y)
+    x = model.sample(key, 2 * n, beta, y)
+    inside = np.flatnonzero(np.max(np.abs(np.asarray(x)), axis=1) <= 1.0)
+    return x[np.resize(inside, n)] if len(inside) else x[:n]
+
+
+def _spline(target: PowerPosterior, **options: Any) -> Callable[[Array], AbstractDistribution]:
+    return lambda key: spline_flow(key, target, **options)
