@@ -10,12 +10,12 @@ from trade import EnergyFree, ForwardKL, Gradient, Trade, TradeError, fit
 from trade.flows import spline_flow
 from trade.targets import PowerPosterior
 from trade.targets.two_moons import (
+    TwoMoons,
     log_likelihood,
     log_normal_prior,
     moon,
     pairs,
     simulate,
-    two_moons,
 )
 
 KEY = jax.random.key(0)
@@ -24,7 +24,7 @@ PSI, Y = jnp.array([0.2, -0.1]), jnp.array([0.28, -0.22])
 
 def test_derivative_in_the_power_is_the_log_likelihood():
     with precision(np.float64):
-        target, psi, y = two_moons(), jnp.array([0.2, -0.1]), jnp.array([0.28, -0.22])
+        target, psi, y = TwoMoons(), jnp.array([0.2, -0.1]), jnp.array([0.28, -0.22])
         for beta in (0.5, 1.0, 2.0):
             by_autodiff = jax.grad(lambda b: target.log_density(psi, b, y))(beta)
             np.testing.assert_allclose(target.condition_derivative(psi, beta, y), by_autodiff, rtol=1e-10)
@@ -34,7 +34,7 @@ def test_derivative_in_the_power_is_the_log_likelihood():
 @pytest.mark.parametrize("beta", [0.5, 2.0])
 def test_rebuilt_from_its_own_posterior_it_is_the_same_family(beta):
     """With log p0 = log prior + log likelihood - log Z, the rule gives log q up to a constant of ψ."""
-    target, log_z, power = two_moons(), 1.7, jnp.float32(beta)
+    target, log_z, power = TwoMoons(), 1.7, jnp.float32(beta)
     psi = jnp.asarray(np.random.default_rng(0).normal(0.0, 0.2, (50, 2)), jnp.float32)
     y = simulate(KEY, psi[0])
     log_likelihoods = jax.vmap(lambda p: log_likelihood(y, p))(psi)
@@ -81,7 +81,7 @@ def test_impossible_observations_have_finite_gradients():
 
 
 def test_without_a_likelihood_it_trains_energy_free_and_says_so_otherwise():
-    target = two_moons(likelihood=False)
+    target = TwoMoons(likelihood=False)
     assert not target.has_density
     data = {1.0: pairs(KEY, 200)}
     gradient = Gradient(density=EnergyFree(), conditions_per_step=2, points_per_condition=4)
@@ -102,7 +102,7 @@ def test_without_a_likelihood_it_trains_energy_free_and_says_so_otherwise():
         (lambda: PowerPosterior(None, shape=(2,), observation_shape=(2,)), "log_prior must be a function"),
         (lambda: PowerPosterior(log_normal_prior, 3.0, shape=(2,), observation_shape=(2,)), "log_likelihood must be"),
         (lambda: PowerPosterior(log_normal_prior, shape="two", observation_shape=(2,)), "shape must be a tuple"),
-        (lambda: two_moons("cauchy"), "prior must be 'normal' or 'uniform'"),
+        (lambda: TwoMoons("cauchy"), "prior must be 'normal' or 'uniform'"),
     ],
 )
 def test_bad_arguments_are_refused(make, message):

@@ -7,6 +7,7 @@ from trade.fit import Run, fit, load
 from trade.model import Model
 from trade.objectives import (
     BatchExpectation,
+    Cauchy,
     CausalGrid,
     EnergyFree,
     Fixed,
@@ -38,6 +39,7 @@ __all__ = [
     "AbstractTarget",
     "Adam",
     "BatchExpectation",
+    "Cauchy",
     "CausalGrid",
     "Condition",
     "EnergyFree",

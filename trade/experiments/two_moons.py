@@ -5,7 +5,6 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 import jax
-import jax.numpy as jnp
 import numpy as np
 from flowjax.distributions import AbstractDistribution
 from jax import Array
@@ -19,16 +18,18 @@ from trade.flows import MLP, spline_flow
 from trade.model import Model
 from trade.objectives import EnergyFree, Fixed, ForwardKL, Gradient, ModelPoints, Ramp, Trade
 from trade.target import AbstractTarget
-from trade.targets import PowerPosterior
-from trade.targets.two_moons import Prior, grid_posterior, moon, pairs, sample_posterior, tempered_pairs, two_moons
+from trade.targets.two_moons import (
+    Prior,
+    TwoMoons,
+    grid_posterior,
+    pairs,
+    radius_and_parameters,
+    sample_posterior,
+    tempered_pairs,
+)
 from trade.training.optimiser import Adam
 
 POWERS = (0.5, 1.0, 2.0)
-
-
-def radius_and_parameters(x: Array, y: Array) -> Array:
-    """What calibration looks at: r, ψ1 and ψ2."""
-    return jnp.concatenate([moon(y, x)[0][None], x])
 
 
 @dataclass(frozen=True)
@@ -45,9 +46,9 @@ class TwoMoonsExperiment:
     conditions = POWERS
 
     @property
-    def target(self) -> PowerPosterior:
+    def target(self) -> TwoMoons:
         """The posterior with its likelihood; rows without one train on a target of their own."""
-        return two_moons(self.prior)
+        return TwoMoons(self.prior)
 
     def methods(self, budget: Budget) -> dict[str, Method]:
         """Appendix B.4, and ``-ours`` with a smaller flow at a larger rate."""
@@ -59,11 +60,11 @@ class TwoMoonsExperiment:
         return paper | ours
 
     def _rows(self, suffix: str, flow: dict[str, Any], optimiser: Adam, steps: int, weight: float) -> dict[str, Method]:
-        known, unknown = self.target, two_moons(self.prior, likelihood=False)
+        known, unknown = self.target, TwoMoons(self.prior, likelihood=False)
         likelihood = ForwardKL(512)
         gradient = Gradient(points=ModelPoints(noise=3e-4), conditions_per_step=32, points_per_condition=16)
 
-        def trade(target: PowerPosterior, gradient: Gradient) -> Method:
+        def trade(target: TwoMoons, gradient: Gradient) -> Method:
             objective = Trade(gradient, likelihood, Ramp(Fixed(weight)))
             return Method(_spline(target, **flow), objective, optimiser, steps, target)
 
@@ -138,5 +139,5 @@ def supported(model: Model, key: Array, n: int, beta: float, y: Array, prior: Pr
     return x[np.resize(inside, n)] if len(inside) else x[:n]
 
 
-def _spline(target: PowerPosterior, **options: Any) -> Callable[[Array], AbstractDistribution]:
+def _spline(target: TwoMoons, **options: Any) -> Callable[[Array], AbstractDistribution]:
     return lambda key: spline_flow(key, target, **options)

@@ -12,13 +12,14 @@ from trade.objectives.expectation import (
     GridExpectation,
 )
 from trade.objectives.gradient import Gradient
-from trade.objectives.norm import Huber, Squared
+from trade.objectives.norm import Cauchy, Huber, Squared
 from trade.objectives.points import ModelPoints
 from trade.objectives.several import Sum, refined
 from trade.objectives.trade import Trade
 
 __all__ = [
     "BatchExpectation",
+    "Cauchy",
     "CausalGrid",
     "EnergyFree",
     "Fixed",

@@ -233,6 +233,48 @@ def fields(rows: dict[str, list[np.ndarray]], conditions: list[float]) -> Figure
 
 
 @mpl.rc_context(STYLE)
+def calibration(panels: dict[float, dict[str, Any]]) -> Figure:
+    """Observed against nominal coverage, one panel a condition and one line a method, with 95 % bands."""
+    figure, axes = _figure(3.6 * len(panels), 3.9, ncols=len(panels), squeeze=False, sharey=True)
+    for axis, (c, curves) in zip(axes[0], panels.items(), strict=True):
+        axis.plot([0, 1], [0, 1], color="#999999", lw=1.0, ls=":")
+        for name, curve in curves.items():
+            (line,) = axis.plot(curve.nominal, curve.observed, lw=1.4, label=name)
+            axis.fill_between(curve.nominal, curve.low, curve.high, color=line.get_color(), alpha=0.25, lw=0)
+        axis.set_title(f"c = {c:g}", fontsize=10)
+        axis.set_xlabel("nominal coverage")
+    axes[0, 0].set_ylabel("observed coverage")
+    figure.legend(*axes[0, 0].get_legend_handles_labels(), loc="outside lower center", ncols=2, fontsize=8)
+    return figure
+
+
+@mpl.rc_context(STYLE)
+def scatter(rows: dict[str, list[np.ndarray]], conditions: list[float]) -> Figure:
+    """Points in the plane, one row a source and one column a condition, all on the same axes."""
+    everything = next(iter(rows.values()))[0]  # the truth where it is widest
+    low, high = everything.min(axis=0) - 0.1, everything.max(axis=0) + 0.1
+    figure, axes = _figure(
+        2.1 * len(conditions) + 0.6, 2.1 * len(rows) + 0.3, nrows=len(rows), ncols=len(conditions), squeeze=False
+    )
+    for i, (label, row) in enumerate(rows.items()):
+        for j, points in enumerate(row):
+            axis = axes[i, j]
+            axis.plot(points[:, 0], points[:, 1], ".", ms=1.2, color="#333333" if i == 0 else BLUE)
+            axis.set_xlim(low[0], high[0])
+            axis.set_ylim(low[1], high[1])
+            axis.set_aspect("equal")
+            axis.grid(visible=False)
+            if i == 0:
+                axis.set_title(f"c = {conditions[j]:g}", fontsize=10)
+            if i < len(rows) - 1:
+                axis.set_xticklabels([])
+            if j > 0:
+                axis.set_yticklabels([])
+        axes[i, 0].set_ylabel(label, fontsize=8)
+    return figure
+
+
+@mpl.rc_context(STYLE)
 def training(metrics: list[dict[str, Any]]) -> Figure:
     """Loss terms and ESS over the training steps; thin lines are single seeds."""
     losses = [k for k in NAMES if any(k in row for row in metrics)]

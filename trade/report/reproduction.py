@@ -6,12 +6,14 @@ from typing import Any
 import jax
 import numpy as np
 
+from trade.evaluation.calibration import coverage, ranks
 from trade.fit import Run, load
 from trade.model import Model
 from trade.report import figures
 from trade.report.run import density_grids
 from trade.target import AbstractTarget
-from trade.targets import ScalarField
+from trade.targets import ScalarField, TwoMoons
+from trade.targets.two_moons import moon_of_origin, radius_and_parameters, sample_posterior, tempered_pairs
 from trade.training.checkpoint import write_bytes
 
 UP = ("ess",)  # metrics of which more is better
@@ -21,6 +23,10 @@ SHOWN = {
     "kl_samples": "KL on samples",
     "nll": "NLL",
     "ess": "ESS",
+    "coverage_error": "largest error of the coverage of r",
+    "sbc_1": "distance of the ranks of ψ1 to uniform",
+    "sbc_2": "distance of the ranks of ψ2 to uniform",
+    "c2st": "classifier two-sample test",
 }
 
 LATTICE_PANELS = {
@@ -48,6 +54,9 @@ def write_reproduction(target: AbstractTarget, results: dict[str, Any], out: Pat
     if isinstance(target, ScalarField):
         _observables(results, condition.boundary).savefig(drawn / "observables.png")
         _fields(runs).savefig(drawn / "fields.png")
+    elif isinstance(target, TwoMoons):
+        _calibration(target, runs).savefig(drawn / "calibration.png")
+        _posteriors(target, runs).savefig(drawn / "posteriors.png")
     elif target.shape == (2,):
         for kind, metric in (("best", "kl"), ("final", "kl_final")):
             _densities(target, runs, results, kind, metric).savefig(drawn / f"densities_{kind}.png")
@@ -136,6 +145,34 @@ def _fields(runs: dict[str, Run]) -> Any:
     key = jax.random.key(3)
     rows = {name: [np.asarray(run.model.sample(key, 1, c)[0]) for c in kappas] for name, run in runs.items()}
     return figures.fields(rows, kappas)
+
+
+def _calibration(target: TwoMoons, runs: dict[str, Run]) -> Any:
+    """Coverage of the radius r at three powers, of the first seed, on fewer pairs than the table."""
+    powers, n, key = _powers(target), 20_000, jax.random.key(4)
+    panels = {}
+    for c in powers:
+        x, y = tempered_pairs(jax.random.key(5), n, c, target.prior)
+        found = {
+            name: ranks(run.final[0], lambda v, w: radius_and_parameters(v, w)[:1], x, y, key, 200, c)
+            for name, run in runs.items()
+        }
+        panels[c] = {name: coverage(f[:, 0]) for name, f in found.items()}
+    return figures.calibration(panels)
+
+
+def _posteriors(target: TwoMoons, runs: dict[str, Run]) -> Any:
+    """Samples of each method beside exact ones, at three powers, for an observation of ψ = 0."""
+    powers, n, y = _powers(target), 2000, moon_of_origin()
+    key = jax.random.key(6)
+    rows = {"exact": [np.asarray(sample_posterior(key, y, c, n, target.prior)) for c in powers]}
+    for name, run in runs.items():
+        rows[name] = [np.asarray(run.final[0].sample(key, n, c, y)) for c in powers]
+    return figures.scatter(rows, powers)
+
+
+def _powers(target: TwoMoons) -> list[float]:
+    return [target.condition.low, *target.condition.boundary, target.condition.high]
 
 
 def _marginals(target: AbstractTarget, runs: dict[str, Run]) -> Any:

@@ -5,5 +5,6 @@ from trade.targets.gaussian_mixture import GaussianMixture, six_modes
 from trade.targets.multiwell import MultiWell
 from trade.targets.power_posterior import PowerPosterior
 from trade.targets.scalar_field import ScalarField
+from trade.targets.two_moons import TwoMoons
 
-__all__ = ["Augmented", "GaussianMixture", "MultiWell", "PowerPosterior", "ScalarField", "six_modes"]
+__all__ = ["Augmented", "GaussianMixture", "MultiWell", "PowerPosterior", "ScalarField", "TwoMoons", "six_modes"]

@@ -4,6 +4,7 @@ from collections.abc import Callable
 from functools import partial
 from typing import Literal, NamedTuple
 
+import equinox as eqx
 import jax
 import jax.numpy as jnp
 import numpy as np
@@ -44,6 +45,11 @@ def moon(y: Array, x: Array) -> tuple[Array, Array]:
     return jnp.sqrt(square), jnp.arctan2(across, jnp.where(square > 1e-12, along, 1.0))
 
 
+def radius_and_parameters(x: Array, y: Array) -> Array:
+    """What calibration looks at: r, ψ1 and ψ2."""
+    return jnp.concatenate([moon(y, x)[0][None], x])
+
+
 def log_likelihood(y: Array, x: Array) -> Array:
     """p(y|ψ) = N(r; 0.1, 0.01²) / (π r) for |α| < π/2."""
     r, angle = moon(y, x)
@@ -59,11 +65,21 @@ def simulate(key: Array, x: Array) -> Array:
     return centre(x) + r * jnp.stack([jnp.cos(angle), jnp.sin(angle)])
 
 
-def two_moons(prior: Prior = "normal", *, likelihood: bool = True) -> PowerPosterior:
-    """The task as a target, with or without its likelihood."""
-    if prior not in _PRIORS:
-        raise TradeError(f"two_moons prior must be 'normal' or 'uniform', got {prior!r}.")
-    return PowerPosterior(_PRIORS[prior], log_likelihood if likelihood else None, shape=(2,), observation_shape=(2,))
+class TwoMoons(PowerPosterior):
+    """The task as a target.
+
+    Args:
+        prior: ``"normal"``, N(0, 0.3²) as in the paper, or ``"uniform"`` on [-1, 1]² as in the sbibm benchmark.
+        likelihood: False hides the likelihood: then only energy-free training can use it.
+    """
+
+    prior: Prior = eqx.field(static=True)
+
+    def __init__(self, prior: Prior = "normal", *, likelihood: bool = True) -> None:
+        if prior not in _PRIORS:
+            raise TradeError(f"TwoMoons prior must be 'normal' or 'uniform', got {prior!r}.")
+        self.prior = prior
+        super().__init__(_PRIORS[prior], log_likelihood if likelihood else None, shape=(2,), observation_shape=(2,))
 
 
 def pairs(key: Array, n: int, prior: Prior = "normal") -> tuple[Array, Array]:
@@ -74,6 +90,11 @@ def pairs(key: Array, n: int, prior: Prior = "normal") -> tuple[Array, Array]:
     else:
         x = jax.random.uniform(key_x, (n, 2), minval=-1.0, maxval=1.0)
     return x, jax.vmap(simulate)(jax.random.split(key_y, n), x)
+
+
+def moon_of_origin() -> Array:
+    """The observation of ψ = 0 with r = 0.1 and α = 0."""
+    return centre(jnp.zeros(2)) + jnp.array([RADIUS, 0.0])
 
 
 def tempered_pairs(key: Array, n: int, beta: float, prior: Prior = "normal") -> tuple[Array, Array]:
