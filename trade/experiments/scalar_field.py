@@ -134,10 +134,12 @@ class ScalarFieldExperiment:
             return Method(flow, objective, optimiser, 3_500)
 
         likelihood, reverse = ForwardKL(batch, symmetries=True), ReverseKL(batch=batch)
-        numbers = {"conditions_per_step": 16, "points_per_condition": batch // 16}
+        conditions, points = 16, batch // 16
         # Residuals of a large system have outliers: a norm that forgets them, and conditions that come soon.
-        gradient = Gradient(GrowingInterval(0.25), norm=Cauchy(3.0), **numbers)
-        own = Reweighted(GrowingInterval(0.2), FromModel(), truncate=10.0, **numbers)
+        gradient = Gradient(
+            GrowingInterval(0.25), norm=Cauchy(3.0), conditions_per_step=conditions, points_per_condition=points
+        )
+        own = Reweighted(GrowingInterval(0.2), FromModel(), conditions, points, truncate=10.0)
         balance = Ramp(GradientNorm(0.3, every=10))
         return {
             "maximum-likelihood-ours": method(likelihood),
