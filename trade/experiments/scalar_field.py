@@ -53,7 +53,8 @@ HMC = "hmc"  # the row of the reference values
 
 def reference(target: ScalarField, kappa: float, n: int, seed: int) -> dict[str, np.ndarray]:
     """n independent samples at κ by HMC, and how the chains mixed; made once, then kept."""
-    chains = MarkovChains()
+    # Critical slowing down: the time to mix grows like the number of sites.
+    chains = MarkovChains(pilot=max(400, 400 * math.prod(target.shape) // 64))
 
     def make() -> dict[str, np.ndarray]:
         x, mixing = chains.sample(target, jax.random.key(seed), n, kappa)
