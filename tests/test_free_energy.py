@@ -4,7 +4,7 @@ import pytest
 from small_flows import KEY, gaussian_family, small_flow
 
 from trade import Model, TradeError
-from trade.evaluation.free_energy import FreeEnergy, by_importance, by_integration
+from trade.evaluation.free_energy import FreeEnergy, by_importance, by_integration, thermodynamic_integration
 from trade.flows import PowerScaled
 
 TARGET = gaussian_family()
@@ -109,3 +109,13 @@ def test_too_few_points_are_refused(method, rough_model):
 def test_at_interpolates_value_and_error():
     result = FreeEnergy(np.array([1.0, 2.0, 4.0]), np.array([0.0, 1.0, 3.0]), np.array([0.0, 0.1, 0.2]), 1.0)
     assert result.at(3.0) == pytest.approx((2.0, 0.15))
+
+
+def test_slopes_make_few_points_enough():
+    """log Z = sinh(u) from cosh at seven points, with and without its derivative there."""
+    u = np.linspace(-3.0, 3.0, 7)
+    exact, nothing = np.sinh(u), np.zeros(7)
+    with_slopes = thermodynamic_integration(u, u, np.cosh(u), nothing, 0.0, np.sinh(u))
+    without = thermodynamic_integration(u, u, np.cosh(u), nothing, 0.0)
+    np.testing.assert_allclose(with_slopes.log_z, exact, atol=0.015)
+    assert np.abs(without.log_z - exact).max() > 3 * np.abs(with_slopes.log_z - exact).max()

@@ -8,7 +8,7 @@ import jax.numpy as jnp
 import numpy as np
 from flowjax.distributions import AbstractDistribution
 from jax import Array
-from scipy.interpolate import CubicSpline
+from scipy.interpolate import CubicHermiteSpline, CubicSpline
 
 from trade.errors import TradeError
 from trade.evaluation.divergence import Estimate
@@ -82,7 +82,12 @@ def by_integration(
 
 
 def thermodynamic_integration(
-    c: np.ndarray, u: np.ndarray, mean: np.ndarray, error: np.ndarray, reference: float
+    c: np.ndarray,
+    u: np.ndarray,
+    mean: np.ndarray,
+    error: np.ndarray,
+    reference: float,
+    slope: np.ndarray | None = None,
 ) -> FreeEnergy:
     """log Z from the means of ∂_u log q at some conditions, wherever their samples came from.
 
@@ -92,20 +97,23 @@ def thermodynamic_integration(
         mean: E[∂_u log q] at each.
         error: Their standard errors.
         reference: Where the curve is zero.
+        slope: Derivative of the mean in u, where it is known: it makes few conditions enough. For log q
+            linear in u it is the variance of ∂_u log q.
     """
     zero = int(np.argmin(np.abs(c - reference)))
-    log_z = _primitive(u, mean, zero)
+    log_z = _primitive(u, mean, slope)
     every_other = np.unique(np.concatenate([np.arange(0, len(u), 2), [zero, len(u) - 1]]))
-    coarse = _primitive(u[every_other], mean[every_other], list(every_other).index(zero), at=u)
+    coarse = _primitive(u[every_other], mean[every_other], None if slope is None else slope[every_other], at=u)
+    log_z, coarse = log_z - log_z[zero], coarse - coarse[zero]
     variance = [np.sum((_trapezoid_weights(u, zero, i) * error) ** 2) for i in range(len(u))]
     # A cubic rule at half the spacing has about a sixteenth of the error.
     return FreeEnergy(c, log_z, np.hypot(np.sqrt(variance), (log_z - coarse) / 15.0), reference)
 
 
-def _primitive(u: np.ndarray, f: np.ndarray, zero: int, at: np.ndarray | None = None) -> np.ndarray:
-    """The integral of the cubic spline through (u, f), zero at ``u[zero]``."""
-    primitive = CubicSpline(u, f).antiderivative()
-    return primitive(u if at is None else at) - primitive(u[zero])
+def _primitive(u: np.ndarray, f: np.ndarray, slope: np.ndarray | None, at: np.ndarray | None = None) -> np.ndarray:
+    """The integral of the cubic through (u, f), with these slopes or those of the smoothest one."""
+    curve = CubicSpline(u, f) if slope is None else CubicHermiteSpline(u, f, slope)
+    return curve.antiderivative()(u if at is None else at)
 
 
 def _trapezoid_weights(u: np.ndarray, zero: int, i: int) -> np.ndarray:

@@ -1,5 +1,6 @@
 """The figures: each function takes what was measured and returns a Matplotlib figure."""
 
+import textwrap
 from typing import Any
 
 import matplotlib as mpl
@@ -193,10 +194,14 @@ def compared(
         models: By label, the same; a label without a quantity is left out of its panel.
         panels: Quantity to axis label, one panel each.
         boundary: Conditions with data.
+
+    The axes show the reference values with room around them; a line that leaves them is far off.
     """
+    palette = mpl.colormaps["tab10"].colors  # pyright: ignore
     figure, axes = _figure(4.6 * 2, 3.2 * -(-len(panels) // 2), nrows=-(-len(panels) // 2), ncols=2, sharex=True)
     for letter, axis, (quantity, label) in zip("ABCDEFGH", axes.flat, panels.items(), strict=False):
-        for colour, (name, series) in zip((BLUE, ORANGE, GREEN, RED, GREY), models.items(), strict=False):
+        for i, (name, series) in enumerate(models.items()):
+            colour = palette[i % len(palette)]
             if quantity in series:
                 c, value, error = series[quantity]
                 axis.errorbar(c, value, yerr=error, color=colour, lw=1.5, label=name)
@@ -204,11 +209,13 @@ def compared(
         axis.errorbar(c, value, yerr=error, fmt="o", ms=4, color="black", label="HMC", zorder=3)
         for wall in boundary:
             axis.axvline(wall, color=GREY, ls=":", lw=1)
+        room = 0.25 * (np.max(value) - np.min(value))
+        axis.set_ylim(np.min(value) - room, np.max(value) + room)
         axis.set_title(letter, loc="left", fontweight="bold")
         axis.set_ylabel(label)
     for axis in axes[-1]:
         axis.set_xlabel("κ")
-    axes.flat[0].legend(fontsize=9)
+    figure.legend(*axes.flat[0].get_legend_handles_labels(), loc="outside lower center", ncols=2, fontsize=9)
     return figure
 
 
@@ -227,7 +234,7 @@ def fields(rows: dict[str, list[np.ndarray]], conditions: list[float]) -> Figure
             axis.grid(visible=False)
             if i == 0:
                 axis.set_title(f"κ = {conditions[j]:g}", fontsize=10)
-        axes[i, 0].set_ylabel(label, fontsize=9)
+        axes[i, 0].set_ylabel(_wrapped(label), fontsize=8)
     figure.colorbar(axes[0, 0].images[0], ax=axes, shrink=0.8, label="φ")
     return figure
 
@@ -270,8 +277,13 @@ def scatter(rows: dict[str, list[np.ndarray]], conditions: list[float]) -> Figur
                 axis.set_xticklabels([])
             if j > 0:
                 axis.set_yticklabels([])
-        axes[i, 0].set_ylabel(label, fontsize=8)
+        axes[i, 0].set_ylabel(_wrapped(label), fontsize=8)
     return figure
+
+
+def _wrapped(name: str) -> str:
+    """A name in kebab case on lines that fit beside a small panel."""
+    return "\n".join(textwrap.wrap(name, 20))
 
 
 @mpl.rc_context(STYLE)

@@ -133,9 +133,11 @@ def _observables(results: dict[str, Any], boundary: tuple[float, ...]) -> Any:
         return found
 
     models = {name: series(name, "_raw") for name in results["methods"]}
-    best = [name for name in results["methods"] if name.startswith("trade")]
-    if best:
-        models = {f"{best[-1]}, weighted": series(best[-1], "_weighted")} | models
+    ours = [name for name in results["methods"] if name.startswith("trade")]
+    if ours:
+        ess = {n: [r["mean"] for r in results["rows"] if r["method"] == n and r["metric"] == "ess"] for n in ours}
+        best = max(ours, key=lambda name: np.mean(ess[name]))
+        models = {f"{best}, weighted": series(best, "_weighted")} | models
     return figures.compared(series("hmc", ""), models, LATTICE_PANELS, boundary)
 
 
