@@ -26,8 +26,8 @@ def first(x, y):
     return x[:1]
 
 
-@pytest.mark.parametrize(("width", "error"), [(1.0, 0.0), (0.5, 0.2), (2.0, 0.2)])
-def test_coverage_of_a_model_that_is_right_too_wide_or_too_narrow(standard_normal, width, error):
+@pytest.mark.parametrize("width", [1.0, 0.5, 2.0])
+def test_coverage_of_a_model_that_is_right_too_wide_or_too_narrow(standard_normal, width):
     """Truths of another width than the model's: the largest deviation follows from two normal distributions."""
     truth = width * jax.random.normal(jax.random.key(1), (4000, 2))
     found = ranks(standard_normal, first, truth, jnp.zeros((4000, 2)), KEY, 200, 1.0, batch=1500)
@@ -36,7 +36,7 @@ def test_coverage_of_a_model_that_is_right_too_wide_or_too_narrow(standard_norma
     quantile = np.asarray(jax.scipy.stats.norm.ppf(0.5 + levels / 2))
     exact = np.max(np.abs(2 * np.asarray(jax.scipy.stats.norm.cdf(quantile / width)) - 1 - levels))
     np.testing.assert_allclose(curve.error, exact, atol=0.03)
-    assert (curve.error > error - 0.03) and curve.observed[0] == 0.0 and curve.observed[-1] == 1.0
+    assert curve.observed[0] == 0.0 and curve.observed[-1] == 1.0
     assert (curve.low <= curve.observed + 1e-12).all() and (curve.observed <= curve.high + 1e-12).all()
     assert (uniformity_error(found[:, 0]) < 0.03) == (width == 1.0)
 

@@ -1,11 +1,11 @@
-"""How a residual is measured: squared (Eq. 19) or Huber (Appendices B.6 and C.3)."""
+"""How a residual is measured: squared (Eq. 19), Huber (Appendices B.6 and C.3), or Cauchy."""
 
 import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from trade import Huber, Squared, TradeError
+from trade import Cauchy, Huber, Squared, TradeError
 
 RESIDUALS = jnp.array([-3.0, -0.5, -0.1, 0.0, 0.1, 0.5, 3.0])
 
@@ -29,7 +29,17 @@ def test_huber_pull_is_the_residual_clipped_at_delta(delta):
     np.testing.assert_allclose(pull, np.clip(points, -delta, delta), rtol=1e-5)
 
 
+def test_cauchy_by_hand_and_its_pull():
+    """δ²/2 log(1 + (r/δ)²); the derivative r / (1 + (r/δ)²) is largest at δ and dies out beyond, without overflow."""
+    np.testing.assert_allclose(Cauchy(2.0)(RESIDUALS), 2.0 * np.log1p(np.asarray(RESIDUALS) ** 2 / 4.0), rtol=1e-5)
+    points = jnp.array([0.01, 2.0, 200.0, 1e30, -1e30])
+    pull = jax.vmap(jax.grad(Cauchy(2.0)))(points)
+    np.testing.assert_allclose(pull, [0.01, 1.0, 200.0 / 10_001.0, 0.0, 0.0], rtol=1e-3, atol=1e-12)
+    assert np.isfinite(Cauchy(2.0)(points)).all()
+
+
+@pytest.mark.parametrize("norm", [Huber, Cauchy])
 @pytest.mark.parametrize("delta", [0.0, -1.0, float("nan")])
-def test_huber_refuses_a_threshold_that_is_not_positive(delta):
+def test_threshold_that_is_not_positive_is_refused(norm, delta):
     with pytest.raises(TradeError, match="delta"):
-        Huber(delta)
+        norm(delta)

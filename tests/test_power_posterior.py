@@ -4,18 +4,22 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
-from small_flows import TINY, precision
+from small_flows import TINY, noisy, precision
 
-from trade import EnergyFree, ForwardKL, Gradient, Trade, TradeError, fit
+from trade import EnergyFree, ForwardKL, Gradient, Model, Trade, TradeError, fit
+from trade.evaluation.calibration import uniformity_error
 from trade.flows import spline_flow
 from trade.targets import PowerPosterior
 from trade.targets.two_moons import (
     TwoMoons,
+    grid_posterior,
     log_likelihood,
     log_normal_prior,
     moon,
     pairs,
+    sample_posterior,
     simulate,
+    tempered_pairs,
 )
 
 KEY = jax.random.key(0)
@@ -108,3 +112,52 @@ def test_without_a_likelihood_it_trains_energy_free_and_says_so_otherwise():
 def test_bad_arguments_are_refused(make, message):
     with pytest.raises(TradeError, match=message):
         make()
+
+
+@pytest.mark.parametrize("prior", ["normal", "uniform"])
+@pytest.mark.parametrize("beta", [0.5, 2.0])
+def test_grid_posterior_is_normalised_and_has_the_density_of_the_target(prior, beta):
+    y = simulate(KEY, PSI)
+    grid = grid_posterior(y, beta, prior, radii=100, angles=200)
+    np.testing.assert_allclose(grid.weight.sum(), 1.0, rtol=1e-5)
+    target = TwoMoons(prior)
+    log_q = jax.vmap(lambda v: target.log_density(v, jnp.float32(beta), y))(grid.x)
+    constant = np.asarray(log_q - grid.log_prob)[np.asarray(grid.weight) > 1e-9]
+    assert np.ptp(constant) < 1e-2 and len(constant) > 1000
+    # Integrated over a square around it, the density is one: the cells are as large as they say.
+    axis = np.linspace(-0.6, 0.6, 1201)
+    square = np.stack(np.meshgrid(axis, axis), -1).reshape(-1, 2)
+    density = jax.vmap(lambda v: target.log_density(v, jnp.float32(beta), y))(jnp.asarray(square, jnp.float32))
+    total = np.exp(np.asarray(density, np.float64) - constant.mean()).sum() * (axis[1] - axis[0]) ** 2
+    np.testing.assert_allclose(total, 1.0, rtol=0.02)
+
+
+@pytest.mark.parametrize("beta", [0.5, 2.0])
+def test_samples_of_the_exact_posterior_follow_its_grid(beta):
+    y = simulate(KEY, PSI)
+    grid, x = grid_posterior(y, beta), np.asarray(sample_posterior(KEY, y, beta, 20_000))
+    for power in (1, 2):
+        expected = np.asarray(grid.weight, np.float64) @ np.asarray(grid.x, np.float64) ** power
+        np.testing.assert_allclose((x**power).mean(axis=0), expected, atol=4 * (x**power).std() / np.sqrt(20_000))
+
+
+@pytest.mark.parametrize("beta", [0.5, 1.0, 2.0])
+def test_tempered_pairs_have_the_exact_power_posterior(beta):
+    """The rank of ψ in its own posterior is uniform, for pairs drawn at that power."""
+    x, y = tempered_pairs(KEY, 400, beta)
+    ranks = []
+    for psi, seen in zip(x, y, strict=True):
+        grid = grid_posterior(seen, beta, radii=24, angles=48)
+        ranks.append(float(grid.weight @ (grid.x[:, 0] < psi[0])))
+    assert uniformity_error(np.array(ranks)) < 1.36 / np.sqrt(400)  # the 5 % point of Kolmogorov's distribution
+    r = np.asarray(jax.vmap(moon)(y, x)[0])
+    np.testing.assert_allclose(r.std(), 0.01 / np.sqrt(beta), rtol=0.15)
+
+
+def test_flow_may_see_the_observation_and_not_the_power():
+    flow = spline_flow(KEY, TwoMoons(), network=TINY, blocks=2, conditional=False, rescale=4)
+    model = Model(noisy(flow, scale=0.3), TwoMoons().condition, (2,))
+    x = jnp.array([[0.1, 0.2], [-0.3, 0.1]])
+    one, two = (np.asarray(model.log_prob(x, c, Y)) for c in (0.5, 2.0))
+    np.testing.assert_array_equal(one, two)
+    assert np.abs(one - np.asarray(model.log_prob(x, 0.5, -Y))).min() > 1e-3

@@ -115,7 +115,7 @@ def test_every_method_of_an_experiment_is_built(name, budget):
         assert flow.shape == (method.target or experiment.target).shape
 
 
-@pytest.mark.parametrize("name", ["gaussian-mixture", "multiwell", "scalar-field"])
+@pytest.mark.parametrize("name", ["gaussian-mixture", "multiwell", "scalar-field", "two-moons"])
 def test_every_method_of_an_experiment_traces(name):
     """The objective of each row gives a loss and a gradient for its flow."""
     experiment = EXPERIMENTS[name]()
@@ -123,7 +123,8 @@ def test_every_method_of_an_experiment_traces(name):
         target = method.target or experiment.target
         flow = eqx.filter_eval_shape(method.flow, jax.random.key(0))
         data = jax.random.normal(jax.random.key(0), (8, *target.shape))
-        problem = make_problem(target, dict.fromkeys(target.condition.boundary, data))
+        at_wall = (data, data) if target.observation_shape else data
+        problem = make_problem(target, dict.fromkeys(target.condition.boundary, at_wall))
         program = Program(method.objective, method.optimiser, method.steps)
         learner = eqx.filter_eval_shape(begin, program, flow, problem, jax.random.key(0))
         assert learner.guard.losses

@@ -12,6 +12,7 @@ import trade
 from trade import (
     Adam,
     BatchExpectation,
+    Cauchy,
     CausalGrid,
     EnergyFree,
     Fixed,
@@ -173,6 +174,7 @@ MEMBERS = {
     "density=EnergyFree": with_gradient(density=EnergyFree()),
     "norm=Squared": with_gradient(norm=Squared()),
     "norm=Huber": with_gradient(norm=Huber(0.1)),
+    "norm=Cauchy": with_gradient(norm=Cauchy(0.1)),
     "points=noise": with_gradient(points=ModelPoints(noise=0.1, symmetries=True)),
     "balance=Fixed": Trade(gradient(), ForwardKL(32), Fixed(0.5), start=0),
     "balance=Ramp": Trade(gradient(), ForwardKL(32), Ramp(over=0.5), start=0),

@@ -81,21 +81,21 @@ class SplineFlow:
         """Make the flow; it starts as the identity up to a permutation."""
         dim, cond_dim = prod(self.shape), 1 + self.observation_size
         key_layers, key_embed, key_scale = jax.random.split(key, 3)
-        seen = cond_dim * max(self.embedding, 1) if self.conditional else self.observation_size
-        layer_cond = seen or None
+        seen = cond_dim if self.conditional else self.observation_size
+        layer_cond = seen * max(self.embedding, 1) or None
 
         def layer(k: Array) -> SplineCoupling:
             return SplineCoupling(k, dim, layer_cond, network=self.network, bins=self.bins, interval=self.interval)
 
         layers = eqx.filter_vmap(layer)(jax.random.split(key_layers, self.blocks))
         bijection: AbstractBijection = Stack(layers, self.unroll or default_unroll(self.blocks))
-        if self.embedding and self.conditional:
-            embedding = Embedding(key_embed, cond_dim, self.embedding, width=32)
-            bijection = EmbedCondition(bijection, embedding, raw_cond_shape=(cond_dim,))
-        elif self.observation_size and not self.conditional:
+        if self.embedding and seen:
+            embedding = Embedding(key_embed, seen, self.embedding, width=32)
+            bijection = EmbedCondition(bijection, embedding, raw_cond_shape=(seen,))
+        if self.rescale and seen:
+            bijection = Chain([bijection, Rescale(key_scale, (dim,), seen, self.rescale)])
+        if seen and not self.conditional:
             bijection = EmbedCondition(bijection, ObservationOnly(), raw_cond_shape=(cond_dim,))
-        if self.rescale and self.conditional:
-            bijection = Chain([bijection, Rescale(key_scale, (dim,), cond_dim, self.rescale)])
         if self.shape != (dim,):
             bijection = Reshape(bijection, self.shape)
         bijection = Chain([bijection, Standardise(self.shape, reach=self.reach * self.interval)])

@@ -8,6 +8,8 @@ from jax import Array
 
 from trade.errors import TradeError
 
+_LARGEST = 1e15  # its square is a float32
+
 
 class Norm(Protocol):
     """A member of this axis: elementwise, non-negative."""
@@ -65,5 +67,6 @@ class Cauchy:
             raise TradeError(f"Cauchy delta must be positive, got {self.delta!r}.")
 
     def __call__(self, residual: Array) -> Array:
-        """Quadratic near zero, logarithmic far away."""
-        return 0.5 * self.delta**2 * jnp.log1p((residual / self.delta) ** 2)
+        """Quadratic near zero, logarithmic far away; what would overflow when squared pulls no more."""
+        ratio = jnp.clip(residual / self.delta, -_LARGEST, _LARGEST)
+        return 0.5 * self.delta**2 * jnp.log1p(ratio**2)

@@ -4,6 +4,7 @@ from pathlib import Path
 from typing import Any
 
 import jax
+import jax.numpy as jnp
 import numpy as np
 
 from trade.evaluation.calibration import coverage, ranks
@@ -13,7 +14,7 @@ from trade.report import figures
 from trade.report.run import density_grids
 from trade.target import AbstractTarget
 from trade.targets import ScalarField, TwoMoons
-from trade.targets.two_moons import moon_of_origin, radius_and_parameters, sample_posterior, tempered_pairs
+from trade.targets.two_moons import radius_and_parameters, sample_posterior, tempered_pairs
 from trade.training.checkpoint import write_bytes
 
 UP = ("ess",)  # metrics of which more is better
@@ -164,8 +165,8 @@ def _calibration(target: TwoMoons, runs: dict[str, Run]) -> Any:
 
 
 def _posteriors(target: TwoMoons, runs: dict[str, Run]) -> Any:
-    """Samples of each method beside exact ones, at three powers, for an observation of ψ = 0."""
-    powers, n, y = _powers(target), 2000, moon_of_origin()
+    """Samples of each method beside exact ones, at three powers, for the observation y = 0."""
+    powers, n, y = _powers(target), 2000, jnp.zeros(2)
     key = jax.random.key(6)
     rows = {"exact": [np.asarray(sample_posterior(key, y, c, n, target.prior)) for c in powers]}
     for name, run in runs.items():

@@ -92,11 +92,6 @@ def pairs(key: Array, n: int, prior: Prior = "normal") -> tuple[Array, Array]:
     return x, jax.vmap(simulate)(jax.random.split(key_y, n), x)
 
 
-def moon_of_origin() -> Array:
-    """The observation of ψ = 0 with r = 0.1 and α = 0."""
-    return centre(jnp.zeros(2)) + jnp.array([RADIUS, 0.0])
-
-
 def tempered_pairs(key: Array, n: int, beta: float, prior: Prior = "normal") -> tuple[Array, Array]:
     """n pairs whose ψ has the exact power posterior p(ψ|y, β): ψ from the prior, y from p(y|ψ)^β, normalised.
 
