@@ -156,10 +156,7 @@ def _calibration(target: TwoMoons, runs: dict[str, Run]) -> Any:
     panels = {}
     for c in powers:
         x, y = tempered_pairs(jax.random.key(5), n, c, target.prior)
-        found = {
-            name: ranks(run.final[0], lambda v, w: radius_and_parameters(v, w)[:1], x, y, key, 200, c)
-            for name, run in runs.items()
-        }
+        found = {n: ranks(run.final[0], radius_and_parameters, x, y, key, 200, c) for n, run in runs.items()}
         panels[c] = {name: coverage(f[:, 0]) for name, f in found.items()}
     return figures.calibration(panels)
 
