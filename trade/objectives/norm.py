@@ -29,18 +29,21 @@ class Squared:
 
 
 @dataclass(frozen=True)
-class Huber:
+class _Robust:
+    delta: float = 1.0
+
+    def __post_init__(self) -> None:
+        if not self.delta > 0:
+            raise TradeError(f"{type(self).__name__} delta must be positive, got {self.delta!r}.")
+
+
+@dataclass(frozen=True)
+class Huber(_Robust):
     """r²/2 up to |r| = δ, linear beyond: δ(|r| - δ/2) (Appendices B.6, C.3).
 
     Args:
         delta: The threshold δ, in units of the residual in the chart.
     """
-
-    delta: float = 1.0
-
-    def __post_init__(self) -> None:
-        if not self.delta > 0:
-            raise TradeError(f"Huber delta must be positive, got {self.delta!r}.")
 
     def __call__(self, residual: Array) -> Array:
         """Quadratic inside, linear outside."""
@@ -50,7 +53,7 @@ class Huber:
 
 
 @dataclass(frozen=True)
-class Cauchy:
+class Cauchy(_Robust):
     """δ²/2 · log(1 + (r/δ)²): as r²/2 up to about δ, then ever flatter.
 
     A state far out, whose residual and its derivatives are both huge, pulls no more than others; Huber
@@ -59,12 +62,6 @@ class Cauchy:
     Args:
         delta: The scale δ, in units of the residual in the chart.
     """
-
-    delta: float = 1.0
-
-    def __post_init__(self) -> None:
-        if not self.delta > 0:
-            raise TradeError(f"Cauchy delta must be positive, got {self.delta!r}.")
 
     def __call__(self, residual: Array) -> Array:
         """Quadratic near zero, logarithmic far away; what would overflow when squared pulls no more."""

@@ -55,10 +55,6 @@ class PowerPosterior(AbstractTarget):
         """Whether there is a likelihood."""
         return self._log_likelihood is not None
 
-    def log_prior(self, x: Array) -> Array:
-        """log p(ψ)."""
-        return self._log_prior(x)
-
     def log_likelihood(self, x: Array, y: Array | None) -> Array:
         """log p(y|ψ)."""
         if self._log_likelihood is None:

@@ -53,8 +53,11 @@ def radius_and_parameters(x: Array, y: Array) -> Array:
 def log_likelihood(y: Array, x: Array) -> Array:
     """p(y|ψ) = N(r; 0.1, 0.01²) / (π r) for |α| < π/2."""
     r, angle = moon(y, x)
-    inside = jax.scipy.stats.norm.logpdf(r, RADIUS, WIDTH) - jnp.log(jnp.pi * r)
-    return jnp.where(jnp.abs(angle) < 0.5 * jnp.pi, inside, IMPOSSIBLE)
+    return jnp.where(jnp.abs(angle) < 0.5 * jnp.pi, _log_on_moon(r), IMPOSSIBLE)
+
+
+def _log_on_moon(r: Array) -> Array:
+    return jax.scipy.stats.norm.logpdf(r, RADIUS, WIDTH) - jnp.log(jnp.pi * r)
 
 
 def simulate(key: Array, x: Array) -> Array:
@@ -62,6 +65,10 @@ def simulate(key: Array, x: Array) -> Array:
     key_r, key_angle = jax.random.split(key)
     r = RADIUS + WIDTH * jax.random.normal(key_r)
     angle = jax.random.uniform(key_angle, minval=-0.5 * jnp.pi, maxval=0.5 * jnp.pi)
+    return _observed(x, r, angle)
+
+
+def _observed(x: Array, r: Array, angle: Array) -> Array:
     return centre(x) + r * jnp.stack([jnp.cos(angle), jnp.sin(angle)])
 
 
@@ -85,11 +92,14 @@ class TwoMoons(PowerPosterior):
 def pairs(key: Array, n: int, prior: Prior = "normal") -> tuple[Array, Array]:
     """n parameters from the prior and an observation of each: the data at β = 1."""
     key_x, key_y = jax.random.split(key)
-    if prior == "normal":
-        x = PRIOR_SCALE * jax.random.normal(key_x, (n, 2))
-    else:
-        x = jax.random.uniform(key_x, (n, 2), minval=-1.0, maxval=1.0)
+    x = _from_prior(key_x, n, prior)
     return x, jax.vmap(simulate)(jax.random.split(key_y, n), x)
+
+
+def _from_prior(key: Array, n: int, prior: Prior) -> Array:
+    if prior == "normal":
+        return PRIOR_SCALE * jax.random.normal(key, (n, 2))
+    return jax.random.uniform(key, (n, 2), minval=-1.0, maxval=1.0)
 
 
 def tempered_pairs(key: Array, n: int, beta: float, prior: Prior = "normal") -> tuple[Array, Array]:
@@ -97,15 +107,15 @@ def tempered_pairs(key: Array, n: int, beta: float, prior: Prior = "normal") -> 
 
     The norm of p(y|ψ)^β over y is the same for all ψ, so that no approximation is needed.
     """
-    key_pairs, key_r, key_angle = jax.random.split(key, 3)
-    x, _ = pairs(key_pairs, n, prior)
+    key_x, key_r, key_angle = jax.random.split(key, 3)
+    x = _from_prior(key_x, n, prior)
     # In polar coordinates r has the density N(r)^β r^(1-β): its quantiles, on a fine grid.
     grid = np.linspace(*_radii(beta), 20_001)
     log_density = -0.5 * beta * ((grid - RADIUS) / WIDTH) ** 2 + (1.0 - beta) * np.log(grid)
     cumulative = np.cumsum(np.exp(log_density - log_density.max()))
     r = jnp.interp(jax.random.uniform(key_r, (n,)), jnp.asarray(cumulative / cumulative[-1]), jnp.asarray(grid))
     angle = jax.random.uniform(key_angle, (n,), minval=-0.5 * jnp.pi, maxval=0.5 * jnp.pi)
-    return x, jax.vmap(centre)(x) + r[:, None] * jnp.stack([jnp.cos(angle), jnp.sin(angle)], axis=-1)
+    return x, jax.vmap(_observed)(x, r, angle)
 
 
 def _radii(beta: float) -> tuple[float, float]:
@@ -143,9 +153,7 @@ def _grid_posterior(y: Array, beta: Array, r: Array, angle: Array, cell: float, 
     along, across = _parameters(y, r, angle)
     x = jnp.concatenate([_from_diagonal(s * along, across) for s in (1.0, -1.0)])
     r, possible = jnp.tile(r, 2), jnp.tile(along >= 0.0, 2)
-    log_joint = jax.vmap(_PRIORS[prior])(x) + beta * (
-        jax.scipy.stats.norm.logpdf(r, RADIUS, WIDTH) - jnp.log(jnp.pi * r)
-    )
+    log_joint = jax.vmap(_PRIORS[prior])(x) + beta * _log_on_moon(r)
     log_cell = jnp.where(possible, log_joint + jnp.log(r * cell), -jnp.inf)
     log_z = jax.nn.logsumexp(log_cell)
     return GridPosterior(x, jnp.exp(log_cell - log_z), log_joint - log_z)
