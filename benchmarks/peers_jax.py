@@ -1,4 +1,4 @@
-"""The contenders in JAX: this package, and a stock flowjax flow in the same training loop."""
+"""The contenders in JAX: this package, stock flowjax, and stock flowjax's flow in this package's training loop."""
 
 from collections.abc import Callable
 
@@ -6,10 +6,13 @@ import equinox as eqx
 import jax
 import jax.numpy as jnp
 import numpy as np
+import optax
 from flowjax.bijections import RationalQuadraticSpline
 from flowjax.distributions import AbstractDistribution, StandardNormal
 from flowjax.flows import coupling_flow
+from flowjax.train import step
 from jax import Array
+from paramax import NonTrainable, unwrap
 
 import trade
 from benchmarks.task import CLIP, LEARNING_RATE, Contender, Size
@@ -22,17 +25,17 @@ TOTAL = 1_000_000  # length of the run that the timed steps are the beginning of
 
 
 def make(name: str, size: Size, data: np.ndarray) -> Contender:
-    """The contender ``trade`` or ``flowjax``.
+    """The contender ``trade``, ``flowjax`` or ``flowjax-in-trade``.
 
     Args:
-        name: Which of the two.
+        name: Which of them.
         size: The flow and the batches.
         data: States at the boundary T = 1.
     """
     problem = make_problem(size.target, {1.0: data})
-    flow = _FLOWS[name](size)
+    flow = _trade_flow(size) if name == "trade" else _flowjax_flow(size)
     flow = adapt_to_data(flow, jnp.concatenate(problem.data))
-    steps, healthy = _training(flow, problem, size)
+    steps, healthy = (_flowjax_training if name == "flowjax" else _training)(flow, problem, size)
     sample = _model_sampler(flow, problem, size) if name == "trade" else _flowjax_sampler(flow, size)
     arrays = jax.tree.leaves(split_trainable(flow)[0])
     return Contender(name, steps, sample, healthy, sum(a.size for a in arrays))
@@ -63,13 +66,10 @@ def _flowjax_flow(size: Size) -> AbstractDistribution:
     )
 
 
-_FLOWS: dict[str, Callable[[Size], AbstractDistribution]] = {"trade": _trade_flow, "flowjax": _flowjax_flow}
-
-
 def _training(
     flow: AbstractDistribution, problem: Problem, size: Size
 ) -> tuple[Callable[[int], None], Callable[[], bool]]:
-    """Chunks of the package's own loop: all that differs between the two contenders is the flow."""
+    """Chunks of the package's own loop, for its own flow or another."""
     gradient = trade.Gradient(
         # From the first step on the whole range, as the peers do.
         conditions=trade.GrowingInterval(full_at=0.0),
@@ -89,6 +89,44 @@ def _training(
         done += n
 
     return steps, lambda: int(learner.guard.skipped) == 0
+
+
+def _flowjax_training(
+    flow: AbstractDistribution, problem: Problem, size: Size
+) -> tuple[Callable[[int], None], Callable[[], bool]]:
+    """flowjax's own training step with the loss of Eq. 20 written on its public calls: all of it stock."""
+    target, condition, data = size.target, problem.condition, problem.data[0]
+    u0 = jnp.asarray(condition.chart(1.0)).reshape(1)
+    params, static = eqx.partition(flow, eqx.is_inexact_array, is_leaf=lambda v: isinstance(v, NonTrainable))
+    optimiser = optax.chain(optax.clip_by_global_norm(CLIP), optax.adam(LEARNING_RATE))
+
+    def loss(params: AbstractDistribution, static: AbstractDistribution, key: Array) -> Array:
+        flow = unwrap(eqx.combine(params, static, is_leaf=lambda v: isinstance(v, NonTrainable)))
+        key_data, key_u, key_x = jax.random.split(key, 3)
+        batch = data[jax.random.randint(key_data, (size.batch,), 0, len(data))]
+        u = jax.random.uniform(key_u, (size.conditions,), minval=-1.0, maxval=1.0)
+        x, log_p = jax.lax.stop_gradient(flow.sample_and_log_prob(key_x, (size.points,), condition=u[:, None]))
+
+        def of_target(x: Array, u: Array) -> tuple[Array, Array]:
+            return jax.jvp(lambda v: target.log_density(x, condition.unchart(v)), (u,), (jnp.ones_like(u),))
+
+        log_q, target_score = jax.vmap(jax.vmap(of_target), in_axes=(0, None))(x, u)
+        mean = jnp.sum(jax.nn.softmax(log_q - log_p, axis=0) * target_score, axis=0)
+        score = jax.jvp(lambda v: flow.log_prob(x, condition=v[:, None]), (u,), (jnp.ones_like(u),))[1]
+        return jnp.mean((score - target_score + mean) ** 2) - jnp.mean(flow.log_prob(batch, condition=u0))
+
+    state, key, value = optimiser.init(eqx.filter(params, eqx.is_inexact_array)), jax.random.key(1), jnp.zeros(())
+
+    def steps(n: int) -> None:
+        nonlocal params, state, key, value
+        for _ in range(n):
+            key, key_step = jax.random.split(key)
+            params, state, value = step(
+                params, static, optimizer=optimiser, opt_state=state, loss_fn=loss, key=key_step
+            )
+        jax.block_until_ready(params)
+
+    return steps, lambda: bool(jnp.isfinite(value))
 
 
 def _model_sampler(flow: AbstractDistribution, problem: Problem, size: Size) -> Callable[[], None]:

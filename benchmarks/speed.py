@@ -29,11 +29,12 @@ from trade.experiments.results import commit, hardware
 MODULES = {
     "trade": "benchmarks.peers_jax",
     "flowjax": "benchmarks.peers_jax",
+    "flowjax-in-trade": "benchmarks.peers_jax",
     "zuko": "benchmarks.peers_torch",
     "zuko-coupling": "benchmarks.peers_torch",
     "normflows": "benchmarks.peers_torch",
 }
-Peer = Literal["flowjax", "zuko", "zuko-coupling", "normflows"]
+Peer = Literal["flowjax", "flowjax-in-trade", "zuko", "zuko-coupling", "normflows"]
 Times = dict[str, dict[str, list[float]]]
 PACKAGES = ("jax", "flowjax", "torch", "zuko", "normflows")
 BUSY = 0.3  # cores in use by others above which the times are called unreliable
@@ -53,7 +54,7 @@ class Options:
     """
 
     sizes: tuple[Literal["small", "large"], ...] = ("small", "large")
-    peers: tuple[Peer, ...] = ("flowjax", "zuko", "zuko-coupling", "normflows")
+    peers: tuple[Peer, ...] = ("flowjax", "flowjax-in-trade", "zuko", "zuko-coupling", "normflows")
     rounds: int = 3
     seconds: float = 2.0
     out: Path = field(default_factory=lambda: Path("results/benchmarks.json"))

@@ -3,7 +3,7 @@
 from collections.abc import Callable
 
 from trade.experiments.gaussian_mixture import GaussianMixtureAblation, GaussianMixtureExperiment
-from trade.experiments.multiwell import MultiWellExperiment
+from trade.experiments.multiwell import MultiWellAblation, MultiWellExperiment
 from trade.experiments.reproduce import Experiment
 from trade.experiments.scalar_field import ScalarFieldExperiment
 from trade.experiments.two_moons import TwoMoonsExperiment
@@ -13,6 +13,7 @@ EXPERIMENTS: dict[str, Callable[[], Experiment]] = {
     "gaussian-mixture": GaussianMixtureExperiment,
     "gaussian-mixture-ablation": GaussianMixtureAblation,
     "multiwell": MultiWellExperiment,
+    "multiwell-ablation": MultiWellAblation,
     "scalar-field": ScalarFieldExperiment,
     "scalar-field-16": lambda: ScalarFieldExperiment(ScalarField(16), "scalar-field-16"),
     "two-moons": TwoMoonsExperiment,
