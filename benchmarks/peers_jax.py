@@ -6,7 +6,6 @@ import equinox as eqx
 import jax
 import jax.numpy as jnp
 import numpy as np
-import optax
 from flowjax.bijections import RationalQuadraticSpline
 from flowjax.distributions import AbstractDistribution, StandardNormal
 from flowjax.flows import coupling_flow
@@ -98,7 +97,7 @@ def _flowjax_training(
     target, condition, data = size.target, problem.condition, problem.data[0]
     u0 = jnp.asarray(condition.chart(1.0)).reshape(1)
     params, static = eqx.partition(flow, eqx.is_inexact_array, is_leaf=lambda v: isinstance(v, NonTrainable))
-    optimiser = optax.chain(optax.clip_by_global_norm(CLIP), optax.adam(LEARNING_RATE))
+    optimiser = trade.Adam(LEARNING_RATE, clip=CLIP).transformation(TOTAL)
 
     def loss(params: AbstractDistribution, static: AbstractDistribution, key: Array) -> Array:
         flow = unwrap(eqx.combine(params, static, is_leaf=lambda v: isinstance(v, NonTrainable)))

@@ -1,11 +1,20 @@
 import jax
+import jax.numpy as jnp
 import numpy as np
 import pytest
+from flowjax.distributions import AbstractDistribution
 from small_flows import KEY, gaussian_family, small_flow
 
-from trade import Model, TradeError
-from trade.evaluation.free_energy import FreeEnergy, by_importance, by_integration, thermodynamic_integration
+from trade import Condition, Model, TradeError
+from trade.evaluation.free_energy import (
+    FreeEnergy,
+    by_importance,
+    by_integration,
+    evidence,
+    thermodynamic_integration,
+)
 from trade.flows import PowerScaled
+from trade.targets import PowerPosterior
 
 TARGET = gaussian_family()
 REFERENCE = 1.1
@@ -119,3 +128,58 @@ def test_slopes_make_few_points_enough():
     without = thermodynamic_integration(u, u, np.cosh(u), nothing, 0.0)
     np.testing.assert_allclose(with_slopes.log_z, exact, atol=0.015)
     assert np.abs(without.log_z - exact).max() > 3 * np.abs(with_slopes.log_z - exact).max()
+
+
+class ConjugatePosterior(AbstractDistribution):
+    """The power posterior of ψ ~ N(0, 1), y ~ N(ψ, 1) in closed form, as a flow that is narrower by a factor."""
+
+    shape: tuple[int, ...] = (1,)
+    cond_shape: tuple[int, ...] = (2,)
+    factor: float = 1.0
+
+    def _normal(self, condition):
+        beta = 0.5 * (condition[0] + 1.0)
+        return beta * condition[1] / (1.0 + beta), self.factor / jnp.sqrt(1.0 + beta)
+
+    def _log_prob(self, x, condition=None):
+        return jax.scipy.stats.norm.logpdf(x, *self._normal(condition)).sum()
+
+    def _sample(self, key, condition=None):
+        mean, scale = self._normal(condition)
+        return mean + scale * jax.random.normal(key, (1,))
+
+
+CONJUGATE = PowerPosterior(
+    lambda psi: jax.scipy.stats.norm.logpdf(psi).sum(),
+    lambda y, psi: jax.scipy.stats.norm.logpdf(y, psi).sum(),
+    shape=(1,),
+    observation_shape=(1,),
+    condition=Condition(0.0, 1.0, scale="linear", boundary=(1.0,)),
+)
+
+
+@pytest.mark.parametrize("factor", [1.0, 0.9])
+def test_evidence_of_a_conjugate_model(factor):
+    """log p(y) = log N(y; 0, 2), also when the weights have something to correct."""
+    model = Model(ConjugatePosterior(factor=factor), CONJUGATE.condition, (1,))
+    for y in (-2.0, 0.3, 4.0):
+        value, error = evidence(model, CONJUGATE, KEY, [y])
+        deviation = abs(value - jax.scipy.stats.norm.logpdf(y, 0.0, np.sqrt(2.0)))
+        assert deviation < 0.02
+        assert deviation < 2 * error < 0.06
+
+
+def test_evidence_error_shows_a_model_that_misses_the_posterior():
+    """At half the width the weights have no variance to speak of in theory: the two estimates part."""
+    model = Model(ConjugatePosterior(factor=0.5), CONJUGATE.condition, (1,))
+    assert evidence(model, CONJUGATE, KEY, [4.0], samples=2000).error > 0.02
+
+
+def test_evidence_refuses_a_range_that_does_not_reach_the_prior(true_model):
+    with pytest.raises(TradeError, match="power of the likelihood that the evidence needs 0 lies outside"):
+        evidence(true_model, TARGET, KEY)
+    model = Model(ConjugatePosterior(), CONJUGATE.condition, (1,))
+    with pytest.raises(TradeError, match="at least 5 points, got 3"):
+        evidence(model, CONJUGATE, KEY, [1.0], points=3)
+    with pytest.raises(TradeError, match="observation"):
+        evidence(model, CONJUGATE, KEY)

@@ -50,6 +50,31 @@ def test_rebuilt_from_its_own_posterior_it_is_the_same_family(beta):
     np.testing.assert_allclose(np.asarray(rebuilt - exact)[possible], -beta * log_z, atol=2e-3)
 
 
+@pytest.mark.parametrize("beta", [0.5, 2.0])
+def test_outside_the_support_of_the_prior_the_rebuilt_density_is_zero_at_every_power(beta):
+    """A flow leaks over the edge of a bounded prior; p0/prior is infinite there, and must not count."""
+    target, power, outside = TwoMoons("uniform", likelihood=False), jnp.float32(beta), jnp.array([1.01, 0.0])
+
+    def log_q(b):
+        return target.rebuild(jnp.float32(-3.0), outside, b, jnp.float32(1.0), Y)
+
+    value, slope = jax.value_and_grad(log_q)(power)
+    assert value <= -9999.0
+    assert slope == 0.0
+    inside = target.rebuild(jnp.float32(-3.0), 0.9 * outside, power, jnp.float32(1.0), Y)
+    np.testing.assert_allclose(inside, -np.log(4.0) + beta * (-3.0 + np.log(4.0)), rtol=1e-6)
+
+
+def test_one_fixed_data_set_needs_no_observation():
+    """The family of a coin: q(ψ|β) = N(ψ; 0, 1) σ(ψ)^(3β), and its derivative."""
+    coin = PowerPosterior(lambda p: -0.5 * (p**2).sum(), lambda p: 3 * jax.nn.log_sigmoid(p).sum(), shape=(1,))
+    assert coin.observation_shape is None
+    x, c = jnp.array([0.7]), jnp.float32(1.5)
+    expected = -0.5 * 0.49 + 4.5 * np.log(1 / (1 + np.exp(-0.7)))
+    np.testing.assert_allclose(coin.log_density(x, c), expected, rtol=1e-5)
+    np.testing.assert_allclose(coin.condition_derivative(x, c), 3 * np.log(1 / (1 + np.exp(-0.7))), rtol=1e-5)
+
+
 def test_likelihood_is_normalised_and_is_that_of_the_simulator():
     """∫ p(y|ψ) dy = 1 on a grid, and the mean of -log p over simulations is the entropy of (r, α) in y."""
     axis = np.linspace(-0.2, 0.2, 801)

@@ -15,7 +15,8 @@ from jax.typing import ArrayLike
 
 from trade import saved
 from trade.errors import TradeError
-from trade.evaluation.free_energy import FreeEnergy, by_importance, by_integration
+from trade.evaluation.divergence import Estimate
+from trade.evaluation.free_energy import FreeEnergy, by_importance, by_integration, evidence
 from trade.flows.standardise import adapt_to_data
 from trade.model import Model, check_flow, draw, log_prob
 from trade.objectives.term import Objective, Problem
@@ -81,6 +82,13 @@ class Run:
         reference = condition.boundary[-1] if condition.boundary else condition.high
         key = jax.random.key(0) if key is None else key
         return methods[method](self.model, self._target(), key, reference=reference, points=points, samples=samples)
+
+    def evidence(
+        self, observation: ArrayLike | None = None, *, samples: int = 20_000, key: Array | None = None
+    ) -> Estimate:
+        """log p(y) of a power posterior trained over β from 0 to 1, with its error."""
+        key = jax.random.key(0) if key is None else key
+        return evidence(self.model, self._target(), key, observation, samples=samples)
 
     def save(self, directory: str | Path) -> None:
         """Write the models, settings and metrics, as data only."""

@@ -8,13 +8,14 @@ import jax.numpy as jnp
 import numpy as np
 from flowjax.distributions import AbstractDistribution
 from jax import Array
+from jax.typing import ArrayLike
 from scipy.interpolate import CubicHermiteSpline, CubicSpline
 
 from trade.errors import TradeError
 from trade.evaluation.divergence import Estimate
 from trade.model import Model, draw
 from trade.objectives.expectation import self_normalised
-from trade.sampling.importance import log_density_batch
+from trade.sampling.importance import log_density_batch, weighted_samples
 from trade.target import AbstractTarget
 
 
@@ -73,12 +74,45 @@ def by_integration(
     """
     grid = _grid(model, reference, points)
     u = np.asarray(model.condition.chart(grid), np.float64)
-    pairs = [
-        _expectation(model.flow, target, u_i, k, samples)
-        for u_i, k in zip(jnp.asarray(u, float), jax.random.split(key, len(grid)), strict=True)
-    ]
-    mean, error = (np.array([float(p[i]) for p in pairs]) for i in (0, 1))
+    mean, error, _ = _expectations(model, target, u, None, key, samples)
     return thermodynamic_integration(grid, u, mean, error, reference)
+
+
+def evidence(
+    model: Model,
+    target: AbstractTarget,
+    key: Array,
+    observation: ArrayLike | None = None,
+    *,
+    points: int = 33,
+    samples: int = 20_000,
+) -> Estimate:
+    """log p(y) = ∫₀¹ E_β[log p(y|ψ)] dβ, for a power posterior with a likelihood and a normalised prior.
+
+    The condition must reach from β = 0 to 1 on a linear scale. The error is that of the integral (sampling and
+    quadrature), and its difference to importance sampling at β = 1, which knows nothing of other powers.
+
+    Args:
+        model: A flow trained over β.
+        target: Its target, such as ``trade.targets.PowerPosterior``; at β = 0 it is the prior.
+        key: A JAX random key.
+        observation: The y whose evidence is wanted, when the target takes one.
+        points: Powers at which the expectation is taken; they crowd near the prior, where it changes most.
+        samples: Samples at each of them.
+    """
+    for power in (0.0, 1.0):
+        model.condition.check(power, "power of the likelihood that the evidence needs")
+    if points < 5:
+        raise TradeError(f"evidence needs at least 5 points, got {points!r}.")
+    key_integral, key_weights = jax.random.split(key)
+    weighted = log_mean_weight(weighted_samples(model, target, key_weights, samples, 1.0, observation).log_weight)
+    y = None if observation is None else jnp.asarray(observation, float)
+    beta = np.linspace(0.0, 1.0, points) ** 3
+    u = np.asarray(model.condition.chart(beta), np.float64)
+    # log q is linear in β: the variance of its derivative is the slope of the mean.
+    mean, error, variance = _expectations(model, target, u, y, key_integral, samples)
+    curve = thermodynamic_integration(beta, u, mean, error, 0.0, variance)
+    return Estimate(float(curve.log_z[-1]), float(np.hypot(curve.error[-1], curve.log_z[-1] - weighted.value)))
 
 
 def thermodynamic_integration(
@@ -124,16 +158,28 @@ def _trapezoid_weights(u: np.ndarray, zero: int, i: int) -> np.ndarray:
     return weights
 
 
+def _expectations(
+    model: Model, target: AbstractTarget, u: np.ndarray, y: Array | None, key: Array, n: int
+) -> tuple[np.ndarray, ...]:
+    """Mean of ∂_u log q at every u, its standard error, and the variance of a single one."""
+    found = [
+        _expectation(model.flow, target, u_i, y, k, n)
+        for u_i, k in zip(jnp.asarray(u, float), jax.random.split(key, len(u)), strict=True)
+    ]
+    return tuple(np.array(values, np.float64) for values in zip(*found, strict=True))
+
+
 @eqx.filter_jit
 def _expectation(
-    flow: AbstractDistribution, target: AbstractTarget, u: Array, key: Array, n: int
-) -> tuple[Array, Array]:
-    x, log_p = jax.vmap(lambda k: draw(flow, k, u))(jax.random.split(key, n))
-    log_q = jax.vmap(lambda v: target.log_density_at(v, u))(x)
-    score = jax.vmap(lambda v: target.score(v, u))(x)
-    mean = self_normalised(log_q, log_p, score)
+    flow: AbstractDistribution, target: AbstractTarget, u: Array, y: Array | None, key: Array, n: int
+) -> tuple[Array, Array, Array]:
+    x, log_p = jax.vmap(lambda k: draw(flow, k, u, y))(jax.random.split(key, n))
+    log_q = jax.vmap(lambda v: target.log_density_at(v, u, y))(x)
+    score = jax.vmap(lambda v: target.score(v, u, y))(x)
     w = jax.nn.softmax(log_q - log_p)
-    return mean, jnp.sqrt(jnp.sum((w * (score - mean)) ** 2))
+    mean = self_normalised(log_q, log_p, score)
+    away = score - mean
+    return mean, jnp.sqrt(jnp.sum((w * away) ** 2)), jnp.sum(w * away**2)
 
 
 def _grid(model: Model, reference: float, points: int) -> np.ndarray:

@@ -11,11 +11,10 @@ import numpy as np
 from jax import Array
 
 from trade.errors import TradeError
-from trade.targets.power_posterior import PowerPosterior
+from trade.targets.power_posterior import IMPOSSIBLE, PowerPosterior
 
 RADIUS, WIDTH = 0.1, 0.01
 PRIOR_SCALE = 0.3
-IMPOSSIBLE = -1e4  # log likelihood of what no α gives; finite, so that residuals stay so
 Prior = Literal["normal", "uniform"]
 
 
@@ -26,7 +25,7 @@ def log_normal_prior(x: Array) -> Array:
 
 def log_uniform_prior(x: Array) -> Array:
     """Uniform on [-1, 1]²."""
-    return jnp.where(jnp.max(jnp.abs(x)) <= 1.0, -jnp.log(4.0), IMPOSSIBLE)
+    return jnp.where(jnp.max(jnp.abs(x)) <= 1.0, -jnp.log(4.0), -jnp.inf)
 
 
 _PRIORS: dict[str, Callable[[Array], Array]] = {"normal": log_normal_prior, "uniform": log_uniform_prior}

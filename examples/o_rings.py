@@ -1,0 +1,128 @@
+"""How much does a posterior depend on its likelihood? The O-rings of the Space Shuttle, by logistic regression.
+
+23 flights before the Challenger accident: the temperature at launch, and whether an O-ring showed distress (Dalal,
+Fowlkes and Hoadley, J. Am. Stat. Assoc. 84, 945, 1989). HMC samples the posterior at β = 1; TRADE carries it to every
+power β of the likelihood from 0.25 to 2. The means and 90 % intervals of both coefficients, and of the risk at 31 °F, the
+temperature of the last launch, are drawn against β.
+
+    python examples/o_rings.py --out runs/o_rings
+"""
+
+import json
+from dataclasses import dataclass
+from pathlib import Path
+
+import jax
+import jax.numpy as jnp
+import matplotlib as mpl
+import numpy as np
+import tyro
+from jax import Array
+
+import trade
+from trade.sampling.mcmc import MarkovChains
+
+mpl.use("Agg")
+import matplotlib.pyplot as plt
+
+FAHRENHEIT = np.array([66, 70, 69, 68, 67, 72, 73, 70, 57, 63, 70, 78, 67, 53, 67, 75, 70, 81, 76, 79, 75, 76, 58])
+DISTRESS = np.array([0, 1, 0, 0, 0, 0, 0, 0, 1, 1, 1, 0, 0, 1, 0, 0, 0, 0, 0, 0, 1, 0, 1])
+CENTRE, SCALE, CHALLENGER = 70.0, 7.0, 31.0
+QUANTITIES = ("intercept", "slope", "risk")
+
+
+def log_prior(w: Array) -> Array:
+    """Weak: N(0, 2.5²) for the log odds at 70 °F and for their change over 7 °F."""
+    return jax.scipy.stats.norm.logpdf(w, scale=2.5).sum()
+
+
+def log_likelihood(w: Array) -> Array:
+    """Of all 23 flights."""
+    log_odds = w[0] + w[1] * (FAHRENHEIT - CENTRE) / SCALE
+    return -jax.nn.softplus(jnp.where(DISTRESS == 1, -log_odds, log_odds)).sum()
+
+
+def quantities(w: Array) -> Array:
+    """Intercept, slope, and the probability of distress at 31 °F."""
+    return jnp.stack([w[0], w[1], jax.nn.sigmoid(w[0] + w[1] * (CHALLENGER - CENTRE) / SCALE)])
+
+
+@dataclass(frozen=True)
+class Options:
+    """The posterior of the O-rings at every power of its likelihood.
+
+    Args:
+        out: Where the numbers and the figure go.
+        steps: Training steps.
+        samples: Samples at each power.
+    """
+
+    out: Path = Path("runs/o_rings")
+    steps: int = 2000
+    samples: int = 20_000
+
+
+def main(options: Options) -> None:
+    """HMC at β = 1, TRADE to the others; HMC again at both ends, to check."""
+    powers = trade.Condition(0.25, 2.0, scale="log", boundary=(1.0,))
+    target = trade.targets.PowerPosterior(log_prior, log_likelihood, shape=(2,), condition=powers)
+    chains, key = MarkovChains(chains=200), jax.random.key(0)
+    posterior, mixing = chains.sample(target, key, 20_000, 1.0)
+    print(f"HMC at β = 1: R̂ = {mixing.rhat:.3f}, acceptance {mixing.acceptance:.2f}")
+
+    flow = trade.flows.spline_flow(key, target, blocks=4, network=trade.flows.MLP(32))
+    run = trade.fit(flow, target, {1.0: posterior}, trade.Trade(), options.steps, optimiser=trade.Adam(5e-3))
+
+    rows = []
+    for beta in powers.grid(13):
+        weighted = run.weighted(key, options.samples, float(beta))
+        values = jax.vmap(quantities)(weighted.resample(key, options.samples))
+        rows.append({"beta": float(beta), "ess": weighted.ess, **summary(values)})
+    checks = [
+        {"beta": c, **summary(jax.vmap(quantities)(chains.sample(target, key, 20_000, c)[0]))}
+        for c in (powers.low, powers.high)
+    ]
+    options.out.mkdir(parents=True, exist_ok=True)
+    (options.out / "results.json").write_text(json.dumps({"trade": rows, "hmc": checks}, indent=1))
+    draw(options.out / "sensitivity.png", rows, checks)
+    for row in rows[::3]:
+        low, high = row["risk"][1:]
+        print(
+            f"β = {row['beta']:.2f}  ESS {row['ess']:.1%}  risk at 31 °F {row['risk'][0]:.3f} ({low:.3f} to {high:.3f})"
+        )
+
+
+def summary(values: Array) -> dict[str, list[float]]:
+    """Mean and 90 % interval of each quantity."""
+    table = np.concatenate([np.mean(values, 0)[None], np.quantile(np.asarray(values), [0.05, 0.95], axis=0)])
+    return {name: [float(v) for v in column] for name, column in zip(QUANTITIES, table.T, strict=True)}
+
+
+def draw(path: Path, rows: list[dict], checks: list[dict]) -> None:
+    """Every quantity against β: mean, 90 % interval, HMC at both ends."""
+    beta = [r["beta"] for r in rows]
+    labels = ("log odds at 70 °F", "change of log odds over 7 °F", "probability of distress at 31 °F")
+    figure, axes = plt.subplots(1, 3, figsize=(11, 3.2), constrained_layout=True)
+    for axis, name, label in zip(axes, QUANTITIES, labels, strict=True):
+        mean, low, high = np.array([r[name] for r in rows]).T
+        axis.fill_between(beta, low, high, alpha=0.2, label="90 % interval")
+        axis.plot(beta, mean, label="posterior mean")
+        at = np.array([c[name] for c in checks])
+        axis.errorbar(
+            [c["beta"] for c in checks],
+            at[:, 0],
+            np.abs(at[:, 1:] - at[:, :1]).T,
+            fmt="k.",
+            capsize=3,
+            label="HMC",
+        )
+        axis.axvline(1.0, color="0.7", lw=0.8, zorder=0)
+        axis.set(xscale="log", xlabel="power β of the likelihood", title=label)
+        axis.set_xticks([0.25, 0.5, 1, 2], ["0.25", "0.5", "1", "2"])
+        axis.minorticks_off()
+    axes[2].legend(frameon=False, loc="lower right")
+    figure.savefig(path, dpi=150)
+
+
+if __name__ == "__main__":
+    main(tyro.cli(Options))
