@@ -2,7 +2,7 @@
 
 23 flights before the Challenger accident: the temperature at launch, and whether an O-ring showed distress (Dalal,
 Fowlkes and Hoadley, J. Am. Stat. Assoc. 84, 945, 1989). HMC samples the posterior at β = 1; TRADE carries it to every
-power β of the likelihood from 0.25 to 2. The means and 90 % intervals of both coefficients, and of the risk at 31 °F, the
+power β of the likelihood from 0.25 to 2. Means and 90 % intervals of both coefficients, and of the risk at 31 °F, the
 temperature of the last launch, are drawn against β.
 
     python examples/o_rings.py --out runs/o_rings
