@@ -9,6 +9,7 @@ temperature of the last launch, are drawn against β.
 """
 
 import json
+import time
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -20,6 +21,7 @@ import tyro
 from jax import Array
 
 import trade
+from trade.experiments.results import record, row
 from trade.sampling.mcmc import MarkovChains
 
 mpl.use("Agg")
@@ -64,6 +66,7 @@ class Options:
 
 def main(options: Options) -> None:
     """HMC at β = 1, TRADE to the others; HMC again at both ends, to check."""
+    start = time.perf_counter()
     powers = trade.Condition(0.25, 2.0, scale="log", boundary=(1.0,))
     target = trade.targets.PowerPosterior(log_prior, log_likelihood, shape=(2,), condition=powers)
     chains, key = MarkovChains(chains=200), jax.random.key(0)
@@ -73,49 +76,49 @@ def main(options: Options) -> None:
     flow = trade.flows.spline_flow(key, target, blocks=4, network=trade.flows.MLP(32))
     run = trade.fit(flow, target, {1.0: posterior}, trade.Trade(), options.steps, optimiser=trade.Adam(5e-3))
 
-    rows = []
+    found = {}
     for beta in powers.grid(13):
         weighted = run.weighted(key, options.samples, float(beta))
-        values = jax.vmap(quantities)(weighted.resample(key, options.samples))
-        rows.append({"beta": float(beta), "ess": weighted.ess, **summary(values)})
-    checks = [
-        {"beta": c, **summary(jax.vmap(quantities)(chains.sample(target, key, 20_000, c)[0]))}
-        for c in (powers.low, powers.high)
+        found[float(beta)] = {"ess": weighted.ess, **summary(weighted.resample(key, options.samples))}
+    checks = {c: summary(chains.sample(target, key, 20_000, c)[0]) for c in (powers.low, powers.high)}
+    for beta, at in list(found.items())[::3]:
+        interval = f"{at['risk_low']:.3f} to {at['risk_high']:.3f}"
+        print(f"β = {beta:.2f}  ESS {at['ess']:.1%}  risk at 31 °F {at['risk']:.3f} ({interval})")
+
+    rows = [
+        row(method, metric, beta, [value])
+        for method, table in (("trade", found), ("hmc", checks))
+        for beta, values in table.items()
+        for metric, value in values.items()
     ]
     options.out.mkdir(parents=True, exist_ok=True)
-    (options.out / "results.json").write_text(json.dumps({"trade": rows, "hmc": checks}, indent=1))
-    draw(options.out / "sensitivity.png", rows, checks)
-    for row in rows[::3]:
-        low, high = row["risk"][1:]
-        print(
-            f"β = {row['beta']:.2f}  ESS {row['ess']:.1%}  risk at 31 °F {row['risk'][0]:.3f} ({low:.3f} to {high:.3f})"
-        )
+    results = record("o-rings", rows, time.perf_counter() - start)
+    (options.out / "results.json").write_text(json.dumps(results, indent=1))
+    draw(options.out / "sensitivity.png", found, checks)
 
 
-def summary(values: Array) -> dict[str, list[float]]:
+def summary(w: Array) -> dict[str, float]:
     """Mean and 90 % interval of each quantity."""
-    table = np.concatenate([np.mean(values, 0)[None], np.quantile(np.asarray(values), [0.05, 0.95], axis=0)])
-    return {name: [float(v) for v in column] for name, column in zip(QUANTITIES, table.T, strict=True)}
+    values = np.asarray(jax.vmap(quantities)(w))
+    low, high = np.quantile(values, [0.05, 0.95], axis=0)
+    table = {"": values.mean(axis=0), "_low": low, "_high": high}
+    return {q + end: float(v) for end, numbers in table.items() for q, v in zip(QUANTITIES, numbers, strict=True)}
 
 
-def draw(path: Path, rows: list[dict], checks: list[dict]) -> None:
+def draw(path: Path, found: dict[float, dict[str, float]], checks: dict[float, dict[str, float]]) -> None:
     """Every quantity against β: mean, 90 % interval, HMC at both ends."""
-    beta = [r["beta"] for r in rows]
     labels = ("log odds at 70 °F", "change of log odds over 7 °F", "probability of distress at 31 °F")
     figure, axes = plt.subplots(1, 3, figsize=(11, 3.2), constrained_layout=True)
     for axis, name, label in zip(axes, QUANTITIES, labels, strict=True):
-        mean, low, high = np.array([r[name] for r in rows]).T
+
+        def columns(table: dict[float, dict[str, float]], name: str = name) -> np.ndarray:
+            return np.array([[c, *(at[name + end] for end in ("", "_low", "_high"))] for c, at in table.items()]).T
+
+        beta, mean, low, high = columns(found)
         axis.fill_between(beta, low, high, alpha=0.2, label="90 % interval")
         axis.plot(beta, mean, label="posterior mean")
-        at = np.array([c[name] for c in checks])
-        axis.errorbar(
-            [c["beta"] for c in checks],
-            at[:, 0],
-            np.abs(at[:, 1:] - at[:, :1]).T,
-            fmt="k.",
-            capsize=3,
-            label="HMC",
-        )
+        beta, mean, low, high = columns(checks)
+        axis.errorbar(beta, mean, [mean - low, high - mean], fmt="k.", capsize=3, label="HMC")
         axis.axvline(1.0, color="0.7", lw=0.8, zorder=0)
         axis.set(xscale="log", xlabel="power β of the likelihood", title=label)
         axis.set_xticks([0.25, 0.5, 1, 2], ["0.25", "0.5", "1", "2"])
