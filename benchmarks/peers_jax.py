@@ -24,7 +24,7 @@ TOTAL = 1_000_000  # length of the run that the timed steps are the beginning of
 
 
 def make(name: str, size: Size, data: np.ndarray) -> Contender:
-    """The contender ``trade``, ``flowjax`` or ``flowjax-in-trade``.
+    """The contender ``trade``, ``trade-unrolled``, ``flowjax`` or ``flowjax-in-trade``.
 
     Args:
         name: Which of them.
@@ -32,15 +32,16 @@ def make(name: str, size: Size, data: np.ndarray) -> Contender:
         data: States at the boundary T = 1.
     """
     problem = make_problem(size.target, {1.0: data})
-    flow = _trade_flow(size) if name == "trade" else _flowjax_flow(size)
+    ours = name in ("trade", "trade-unrolled")
+    flow = _trade_flow(size, size.blocks if name == "trade-unrolled" else 0) if ours else _flowjax_flow(size)
     flow = adapt_to_data(flow, jnp.concatenate(problem.data))
     steps, healthy = (_flowjax_training if name == "flowjax" else _training)(flow, problem, size)
-    sample = _model_sampler(flow, problem, size) if name == "trade" else _flowjax_sampler(flow, size)
+    sample = _model_sampler(flow, problem, size) if ours else _flowjax_sampler(flow, size)
     arrays = jax.tree.leaves(split_trainable(flow)[0])
     return Contender(name, steps, sample, healthy, sum(a.size for a in arrays))
 
 
-def _trade_flow(size: Size) -> AbstractDistribution:
+def _trade_flow(size: Size, unroll: int) -> AbstractDistribution:
     return trade.flows.spline_flow(
         jax.random.key(0),
         size.target,
@@ -48,6 +49,7 @@ def _trade_flow(size: Size) -> AbstractDistribution:
         bins=size.bins,
         interval=size.interval,
         network=trade.flows.MLP(size.width, size.depth),
+        unroll=unroll,
     )
 
 

@@ -28,13 +28,14 @@ from trade.experiments.results import commit, hardware
 
 MODULES = {
     "trade": "benchmarks.peers_jax",
+    "trade-unrolled": "benchmarks.peers_jax",
     "flowjax": "benchmarks.peers_jax",
     "flowjax-in-trade": "benchmarks.peers_jax",
     "zuko": "benchmarks.peers_torch",
     "zuko-coupling": "benchmarks.peers_torch",
     "normflows": "benchmarks.peers_torch",
 }
-Peer = Literal["flowjax", "flowjax-in-trade", "zuko", "zuko-coupling", "normflows"]
+Peer = Literal["trade-unrolled", "flowjax", "flowjax-in-trade", "zuko", "zuko-coupling", "normflows"]
 Times = dict[str, dict[str, list[float]]]
 PACKAGES = ("jax", "flowjax", "torch", "zuko", "normflows")
 BUSY = 0.3  # cores in use by others above which the times are called unreliable

@@ -122,3 +122,17 @@ def test_adapt_to_data_sets_only_the_standardisation():
     np.testing.assert_allclose(unwrap(after[1]).location, data.mean(axis=0), rtol=1e-6)
     assert adapted.recipe == flow.recipe
     assert eqx.tree_equal(adapt_to_data(before[0], data), before[0])
+
+
+def test_layers_unrolled_as_a_whole_are_the_same_flow():
+    """Without the loop nothing is recomputed; density and gradient stay what they are."""
+
+    def density(unroll):
+        flow = noisy(small_flow((3,), CONDITION, blocks=3, unroll=unroll))
+        x = jax.random.normal(KEY, (3,))
+        return eqx.filter_value_and_grad(lambda f: unwrap(f)._log_prob(x, jnp.array([0.3])))(flow)
+
+    (one, slope_one), (three, slope_three) = density(1), density(3)
+    np.testing.assert_allclose(one, three, rtol=1e-5)
+    for a, b in zip(jax.tree.leaves(slope_one), jax.tree.leaves(slope_three), strict=True):
+        np.testing.assert_allclose(a, b, rtol=1e-3, atol=1e-4)

@@ -114,7 +114,8 @@ class Stack(AbstractBijection):
     """Layers of equal shape, scanned: compile time does not grow with depth.
 
     Only the results of matrix products are kept for the backward pass; activations and
-    spline arithmetic are recomputed, which is faster than reading them back.
+    spline arithmetic are recomputed, which is faster than reading them back. Unrolled as a
+    whole there is no loop to carry them out of, and nothing is recomputed.
 
     Args:
         layers: A bijection whose arrays have a leading layer axis.
@@ -145,6 +146,7 @@ class Stack(AbstractBijection):
             value, log_det = apply(eqx.combine(layer, static), carry[0])
             return (value, carry[1] + log_det), None
 
-        step = jax.checkpoint(step, policy=jax.checkpoint_policies.dots_saveable)
+        if self.unroll < len(jax.tree.leaves(arrays)[0]):
+            step = jax.checkpoint(step, policy=jax.checkpoint_policies.dots_saveable)
         start = (x, jnp.zeros((), x.dtype))
         return jax.lax.scan(step, start, arrays, reverse=reverse, unroll=self.unroll)[0]

@@ -48,7 +48,8 @@ class SplineFlow:
         embedding: Features of a learned condition embedding; 0 feeds the raw chart.
         latent: Base distribution.
         conditional: False leaves c to the latent alone; an observation is still seen.
-        unroll: Layers per iteration of the compiled scan; 0 lets the backend decide.
+        unroll: Layers per iteration of the compiled scan; 0 lets the backend decide. As many as ``blocks``
+            make a step about a fifth faster on a GPU and the compilation half as long again: for long runs.
     """
 
     shape: tuple[int, ...]
