@@ -1,0 +1,198 @@
+"""The energy of a molecule against OpenMM's Reference platform, and its internal coordinates against autodiff."""
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import openmm
+import pytest
+from openmm import app, unit
+from small_flows import precision
+
+from trade import TradeError
+from trade.targets.molecule.alanine_dipeptide import PHI, PSI, Z_MATRIX, force_field
+from trade.targets.molecule.force_field import ForceField, angle, torsion
+from trade.targets.molecule.internal import Internal, ZMatrix
+from trade.targets.molecule.openmm import alanine_dipeptide, from_system
+
+CONFIGURATIONS = 200
+
+
+@pytest.fixture(scope="module")
+def simulated():
+    """Positions at 300 K, at 600 K and perturbed ones, with OpenMM's energies and forces."""
+    topology, system = alanine_dipeptide()
+    integrator = openmm.LangevinMiddleIntegrator(300, 5, 0.001)
+    simulation = app.Simulation(topology, system, integrator, openmm.Platform.getPlatformByName("Reference"))
+    integrator.setRandomNumberSeed(1)
+    degrees = [180, 180, 120, -120, -145, 0, 180, 60, 120, -120, 180, 160, 180, 180, 180, 120, -120, 120, 120]
+    rough = Internal(jnp.full(21, 0.14), jnp.full(20, 1.95), jnp.deg2rad(jnp.array(degrees, float)))
+    simulation.context.setPositions(np.asarray(Z_MATRIX.to_positions(rough), float))
+    simulation.minimizeEnergy(tolerance=1e-3)
+    random, minimum = np.random.default_rng(0), positions(simulation)
+    found = []
+    for i in range(CONFIGURATIONS):
+        if i % 100 == 0:
+            integrator.setTemperature(300 if i == 0 else 600)
+            simulation.step(500)
+        simulation.step(20)
+        x = positions(simulation)
+        found.append(x + 0.02 * random.normal(size=x.shape) if i % 4 == 3 else x)
+    values = [energy_and_forces(simulation, x) for x in [minimum, *found]]
+    return np.array([minimum, *found]), np.array([v[0] for v in values]), np.array([v[1] for v in values])
+
+
+def positions(simulation):
+    state = simulation.context.getState(getPositions=True)
+    return state.getPositions(asNumpy=True).value_in_unit(unit.nanometer)
+
+
+def energy_and_forces(simulation, x):
+    simulation.context.setPositions(x)
+    state = simulation.context.getState(getEnergy=True, getForces=True)
+    per_length = unit.kilojoule_per_mole / unit.nanometer
+    forces = state.getForces(asNumpy=True).value_in_unit(per_length)
+    return state.getPotentialEnergy().value_in_unit(unit.kilojoule_per_mole), forces
+
+
+def test_energy_and_forces_are_those_of_openmm(simulated):
+    x, energies, forces = simulated
+    with precision(np.float64):
+        found, slopes = jax.vmap(jax.value_and_grad(force_field()))(jnp.asarray(x))
+    assert np.max(np.abs(found - energies) / np.maximum(1.0, np.abs(energies))) < 1e-8
+    scale = np.maximum(1.0, np.abs(forces).max(axis=(1, 2)))
+    assert np.max(np.abs(np.asarray(slopes) + forces).max(axis=(1, 2)) / scale) < 1e-6
+    # The perturbed ones are far from equilibrium: this is no test of one point.
+    assert energies.max() - energies.min() > 1000.0
+
+
+def test_energy_in_single_precision_near_equilibrium(simulated):
+    x, energies, _ = simulated
+    near = energies < energies[0] + 150.0
+    assert near.sum() > 50
+    found = jax.vmap(force_field())(jnp.asarray(x[near], jnp.float32))
+    assert np.max(np.abs(np.asarray(found, np.float64) - energies[near])) < 5e-3
+
+
+def test_minimum_is_the_known_one(simulated):
+    """-133.770 kJ/mol at φ, ψ = -145°, 159°, term by term; the molecule is the L form."""
+    x, energies, _ = simulated
+    np.testing.assert_allclose(energies[0], -133.770, atol=2e-3)
+    with precision(np.float64):
+        parts = force_field().parts(jnp.asarray(x[0]))
+        torsions = np.rad2deg(Z_MATRIX.to_internal(jnp.asarray(x[0])).torsions)
+    known = {"bonds": 2.062, "angles": 3.223, "torsions": 35.221, "pairs": -127.775, "solvent": -46.502}
+    assert {k: round(float(v), 1) for k, v in parts.items()} == {k: round(v, 1) for k, v in known.items()}
+    np.testing.assert_allclose([torsions[PHI], torsions[PSI]], [-145.0, 159.0], atol=1.0)
+
+
+def test_shipped_parameters_are_those_of_the_system():
+    _, system = alanine_dipeptide()
+    read, shipped = from_system(system), force_field()
+    for a, b in zip(jax.tree.leaves(read), jax.tree.leaves(shipped), strict=True):
+        np.testing.assert_allclose(a, b, rtol=1e-12)
+    assert (len(read.bonds.rest), len(read.angles.rest), len(read.torsions.phase)) == (9, 36, 42)
+    assert system.getNumConstraints() == 12
+
+
+@pytest.mark.parametrize("where", ["all at one point", "on a line", "two at one point"])
+def test_clashes_have_finite_energies_and_gradients(where, simulated):
+    x = jnp.asarray(simulated[0][0], jnp.float32)
+    if where == "all at one point":
+        x = jnp.zeros_like(x)
+    elif where == "on a line":
+        x = jnp.zeros_like(x).at[:, 0].set(0.1 * jnp.arange(len(x)))
+    else:
+        x = x.at[5].set(x[21])
+    value, slope = jax.value_and_grad(force_field())(x)
+    assert np.isfinite(value)
+    assert np.isfinite(slope).all()
+    assert value > 1000.0
+
+
+def test_systems_that_cannot_be_read_are_refused():
+    system = openmm.System()
+    system.addParticle(1.0)
+    system.addForce(openmm.CustomExternalForce("x"))
+    with pytest.raises(TradeError, match="cannot read a CustomExternalForce"):
+        from_system(system)
+    system = openmm.System()
+    force = openmm.NonbondedForce()
+    force.setNonbondedMethod(openmm.NonbondedForce.PME)
+    system.addForce(force)
+    with pytest.raises(TradeError, match="NonbondedForce without a cutoff"):
+        from_system(system)
+    with pytest.raises(TradeError, match=r"must have shape \(22, 3\), got \(3, 22\)"):
+        force_field()(jnp.zeros((3, 22)))
+
+
+def test_another_molecule_without_solvent_reads_and_saves(tmp_path):
+    """Three atoms with one bond, one angle and one pair: the energy by hand, before and after a file."""
+    system, bond, bend, pair = (
+        openmm.System(),
+        openmm.HarmonicBondForce(),
+        openmm.HarmonicAngleForce(),
+        openmm.NonbondedForce(),
+    )
+    for _ in range(3):
+        system.addParticle(1.0)
+        pair.addParticle(0.5, 0.2, 0.3)
+    bond.addBond(0, 1, 0.1, 100.0)
+    bend.addAngle(0, 1, 2, 2.0, 50.0)
+    pair.addException(0, 1, 0.0, 1.0, 0.0)
+    pair.addException(1, 2, 0.0, 1.0, 0.0)
+    for force in (bond, bend, pair):
+        system.addForce(force)
+    x = np.array([[0.12, 0.0, 0.0], [0.0, 0.0, 0.0], [0.0, 0.3, 0.0]])
+    r = np.hypot(0.12, 0.3)
+    expected = 50.0 * 0.02**2 + 25.0 * (np.pi / 2 - 2.0) ** 2
+    expected += 1.2 * ((0.2 / r) ** 12 - (0.2 / r) ** 6) + 138.93545764438198 * 0.25 / r
+    from_system(system).save(tmp_path / "three.json")
+    with precision(np.float64):
+        for field in (from_system(system), ForceField.load(tmp_path / "three.json")):
+            np.testing.assert_allclose(field(jnp.asarray(x)), expected, rtol=1e-10)
+
+
+def test_angle_and_torsion_of_known_points():
+    a, b, c = jnp.array([1.0, 0.0, 0.0]), jnp.zeros(3), jnp.array([0.0, 0.0, 2.0])
+    np.testing.assert_allclose(angle(a, b, c), np.pi / 2, rtol=1e-6)
+    for phi in (-2.5, -0.3, 0.0, 1.0, 3.0):
+        d = c + jnp.array([jnp.cos(phi), jnp.sin(phi), 0.5])
+        np.testing.assert_allclose(torsion(a, b, c, d), phi, atol=1e-6)
+
+
+def test_coordinates_go_round_and_their_volume_is_that_of_autodiff():
+    with precision(np.float64):
+        x = jnp.asarray(np.random.default_rng(0).normal(size=(22, 3)))
+        internal = Z_MATRIX.to_internal(x)
+        placed = Z_MATRIX.to_positions(internal)
+        for one, two in zip(internal, Z_MATRIX.to_internal(placed), strict=True):
+            np.testing.assert_allclose(one, two, atol=1e-10)
+
+        def distances(v):
+            return np.linalg.norm(np.asarray(v)[:, None] - np.asarray(v), axis=-1)
+
+        np.testing.assert_allclose(distances(x), distances(placed), atol=1e-10)
+
+        def moved(p):
+            """Placed, then moved and turned by a little: all 66 degrees of freedom."""
+            bonds, angles, torsions = jnp.split(p[6:], [21, 41])
+            y = Z_MATRIX.to_positions(Internal(bonds, angles, torsions))
+            return (y + jnp.cross(p[3:6], y) + p[:3]).ravel()
+
+        jacobian = jax.jacfwd(moved)(jnp.concatenate([jnp.zeros(6), *internal]))
+        np.testing.assert_allclose(Z_MATRIX.log_det(internal), jnp.linalg.slogdet(jacobian)[1], atol=1e-9)
+
+
+def test_rows_may_come_in_any_order_and_must_resolve():
+    shuffled = ZMatrix((0, 1, 2), ((4, 3, 0, 1), (3, 0, 1, 2)))
+    x = jnp.asarray(np.random.default_rng(1).normal(size=(5, 3)), jnp.float32)
+    internal = shuffled.to_internal(x)
+    again = shuffled.to_internal(shuffled.to_positions(internal))
+    for one, two in zip(internal, again, strict=True):
+        np.testing.assert_allclose(one, two, atol=1e-4)
+    with pytest.raises(TradeError, match="need each other"):
+        ZMatrix((0, 1, 2), ((4, 3, 0, 1), (3, 4, 1, 2)))
+    with pytest.raises(TradeError, match="every atom from 0 to 4 once"):
+        ZMatrix((0, 1, 2), ((3, 0, 1, 2), (3, 0, 1, 2)))
+    with pytest.raises(TradeError, match="must have shape"):
+        shuffled.to_internal(jnp.zeros((4, 3)))

@@ -1,0 +1,1 @@
+"""Molecules: energies in JAX, internal coordinates, and alanine dipeptide."""

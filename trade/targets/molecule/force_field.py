@@ -1,0 +1,230 @@
+"""The energy of one molecule in JAX: bonds, angles, torsions, pairs, and an implicit solvent."""
+
+import json
+from pathlib import Path
+from typing import Any
+
+import equinox as eqx
+import jax.numpy as jnp
+import numpy as np
+from jax import Array
+
+from trade.errors import TradeError
+
+COULOMB = 138.93545764438198  # 1/(4πε0) in kJ/mol nm/e²
+CLOSEST = 1e-3  # nm; nearer pairs are taken to be this far apart, so that a clash is a large but finite energy
+NOTHING = 1e-12  # nm or nm²: what is smaller is zero, and has no derivative
+PROBE, OFFSET = 0.14, 0.009  # nm; of the solvent, and between the two radii of an atom (OBC)
+
+
+class HarmonicTerms(eqx.Module):
+    """k/2 (v - v0)² of bonds or of angles.
+
+    Args:
+        atoms: Atoms of each, (n, 2) or (n, 3).
+        rest: Lengths in nm, or angles in radians.
+        stiffness: k in kJ/mol per nm² or per radian².
+    """
+
+    atoms: np.ndarray
+    rest: np.ndarray
+    stiffness: np.ndarray
+
+
+class Torsions(eqx.Module):
+    """k (1 + cos(n φ - φ0)).
+
+    Args:
+        atoms: Four atoms of each.
+        periodicity: n.
+        phase: φ0 in radians.
+        stiffness: k in kJ/mol.
+    """
+
+    atoms: np.ndarray
+    periodicity: np.ndarray
+    phase: np.ndarray
+    stiffness: np.ndarray
+
+
+class Pairs(eqx.Module):
+    """Lennard-Jones and Coulomb between all pairs that have any, exceptions among them.
+
+    Args:
+        atoms: Both atoms of each.
+        charge: Product of the charges, e².
+        sigma: σ in nm.
+        epsilon: ε in kJ/mol.
+    """
+
+    atoms: np.ndarray
+    charge: np.ndarray
+    sigma: np.ndarray
+    epsilon: np.ndarray
+
+
+class Solvent(eqx.Module):
+    """Generalised Born with the radii of Onufriev, Bashford and Case (OBC II), and a surface term (ACE).
+
+    Args:
+        charge: Of each atom, e.
+        radius: Of each atom, nm.
+        scale: By which an atom screens others.
+        inside: Dielectric constant of the molecule.
+        outside: That of the solvent.
+        surface: Surface energy in kJ/mol/nm².
+    """
+
+    charge: np.ndarray
+    radius: np.ndarray
+    scale: np.ndarray
+    inside: float
+    outside: float
+    surface: float
+
+
+class ForceField(eqx.Module):
+    """U(x) of one molecule in kJ/mol, x in nm of shape (atoms, 3); batch it with ``vmap``.
+
+    Finite and differentiable for any x, also where atoms lie on each other.
+
+    Args:
+        bonds: Bonds that are not constrained.
+        angles: Angles.
+        torsions: Proper and improper ones.
+        pairs: What is not bonded.
+        solvent: Implicit solvent, or None.
+        masses: Of the atoms, in atomic mass units.
+    """
+
+    bonds: HarmonicTerms
+    angles: HarmonicTerms
+    torsions: Torsions
+    pairs: Pairs
+    solvent: Solvent | None
+    masses: np.ndarray
+
+    def __call__(self, x: Array) -> Array:
+        """The energy."""
+        return sum(self.parts(x).values(), jnp.zeros((), x.dtype))
+
+    def parts(self, x: Array) -> dict[str, Array]:
+        """The energy, term by term."""
+        if x.shape != (len(self.masses), 3):
+            raise TradeError(f"Positions must have shape ({len(self.masses)}, 3), got {x.shape}.")
+        found = {
+            "bonds": _harmonic(self.bonds, _length(_edge(x, self.bonds.atoms, 0, 1))),
+            "angles": _harmonic(self.angles, angle(*(x[self.angles.atoms[:, i]] for i in range(3)))),
+            "torsions": self._torsions(x),
+            "pairs": self._pairs(x),
+        }
+        return found if self.solvent is None else found | {"solvent": _solvation(self.solvent, x)}
+
+    def _torsions(self, x: Array) -> Array:
+        terms = self.torsions
+        phi = torsion(*(x[terms.atoms[:, i]] for i in range(4)))
+        return jnp.sum(terms.stiffness * (1.0 + jnp.cos(terms.periodicity * phi - terms.phase)))
+
+    def _pairs(self, x: Array) -> Array:
+        pairs = self.pairs
+        r = jnp.maximum(_length(_edge(x, pairs.atoms, 0, 1)), CLOSEST)
+        sixth = (pairs.sigma / r) ** 6
+        return jnp.sum(4.0 * pairs.epsilon * sixth * (sixth - 1.0) + COULOMB * pairs.charge / r)
+
+    def save(self, path: Path) -> None:
+        """Write all parameters as JSON."""
+        path.write_text(json.dumps(_plain(self), indent=None, separators=(",", ":")))
+
+    @staticmethod
+    def load(path: Path) -> "ForceField":
+        """Read what ``save`` wrote; runs no code from it."""
+        data = json.loads(path.read_text())
+
+        def terms(kind: type, name: str, atoms: int = 0) -> Any:
+            values = {k: np.asarray(v, float) if isinstance(v, list) else v for k, v in data[name].items()}
+            if atoms:
+                values["atoms"] = values["atoms"].reshape(-1, atoms).astype(int)
+            return kind(**values)
+
+        return ForceField(
+            terms(HarmonicTerms, "bonds", 2),
+            terms(HarmonicTerms, "angles", 3),
+            terms(Torsions, "torsions", 4),
+            terms(Pairs, "pairs", 2),
+            None if data["solvent"] is None else terms(Solvent, "solvent"),
+            np.asarray(data["masses"]),
+        )
+
+
+def angle(a: Array, b: Array, c: Array) -> Array:
+    """The angle a-b-c in [0, π], along the last axis."""
+    u, v = a - b, c - b
+    return jnp.arctan2(_length(jnp.cross(u, v)), _off_zero(jnp.sum(u * v, axis=-1)))
+
+
+def torsion(a: Array, b: Array, c: Array, d: Array) -> Array:
+    """The torsion a-b-c-d in (-π, π], along the last axis: 0 when a and d are on the same side."""
+    u, v, w = b - a, c - b, d - c
+    across, over = jnp.cross(u, v), jnp.cross(v, w)
+    sine = jnp.sum(u * over, axis=-1) * _length(v)
+    return jnp.arctan2(sine, _off_zero(jnp.sum(across * over, axis=-1)))
+
+
+def _edge(x: Array, atoms: np.ndarray, i: int, j: int) -> Array:
+    return x[atoms[:, j]] - x[atoms[:, i]]
+
+
+def _length(v: Array) -> Array:
+    """The norm, with a finite derivative at zero."""
+    square = jnp.sum(v * v, axis=-1)
+    return jnp.sqrt(jnp.maximum(square, NOTHING**2))
+
+
+def _off_zero(v: Array) -> Array:
+    """Away from zero, where the arc tangent of 0/0 has no derivative; all other values as they are."""
+    return jnp.where(jnp.abs(v) < NOTHING, NOTHING, v)
+
+
+def _harmonic(terms: HarmonicTerms, value: Array) -> Array:
+    return 0.5 * jnp.sum(terms.stiffness * (value - terms.rest) ** 2)
+
+
+def _solvation(solvent: Solvent, x: Array) -> Array:
+    """OBC's generalised Born energy and ACE's surface energy, as OpenMM has them."""
+    n = len(solvent.charge)
+    first, second = np.triu_indices(n, 1)
+    r = jnp.maximum(_length(x[second] - x[first]), CLOSEST)
+    born = _born_radii(solvent, r, first, second)
+
+    product = born[first] * born[second]
+    effective = jnp.sqrt(r * r + product * jnp.exp(-0.25 * r * r / product))
+    charge = solvent.charge
+    crossed = jnp.sum(charge[first] * charge[second] / effective) + 0.5 * jnp.sum(charge**2 / born)
+    polar = -COULOMB * (1.0 / solvent.inside - 1.0 / solvent.outside) * crossed
+    area = 4.0 * np.pi * (solvent.radius + PROBE) ** 2 * (solvent.radius / born) ** 6
+    return polar + solvent.surface * jnp.sum(area)
+
+
+def _born_radii(solvent: Solvent, r: Array, first: np.ndarray, second: np.ndarray) -> Array:
+    own = solvent.radius - OFFSET
+    screen = solvent.scale * own
+
+    def screening(of: np.ndarray, by: np.ndarray) -> Array:
+        """How much of atom ``of`` is covered by atom ``by``."""
+        radius, other = own[of], screen[by]
+        low = 1.0 / jnp.maximum(radius, jnp.abs(r - other))
+        high = 1.0 / (r + other)
+        covered = low - high + 0.25 * (r - other**2 / r) * (high**2 - low**2) + 0.5 * jnp.log(high / low) / r
+        covered = covered + jnp.where(radius < other - r, 2.0 * (1.0 / radius - low), 0.0)
+        return jnp.where(radius < r + other, covered, 0.0)
+
+    total = jnp.zeros(len(own), r.dtype)
+    total = total.at[first].add(screening(first, second)).at[second].add(screening(second, first))
+    psi = 0.5 * own * total
+    return jnp.reciprocal(1.0 / own - jnp.tanh(psi - 0.8 * psi**2 + 4.85 * psi**3) / solvent.radius)
+
+
+def _plain(tree: Any) -> Any:
+    if isinstance(tree, eqx.Module):
+        return {k: _plain(v) for k, v in vars(tree).items()}
+    return tree.tolist() if isinstance(tree, np.ndarray) else tree
