@@ -9,7 +9,9 @@ from openmm import app, unit
 from small_flows import precision
 
 from trade import TradeError
+from trade.targets.molecule import alanine_dipeptide as alanine
 from trade.targets.molecule.alanine_dipeptide import PHI, PSI, Z_MATRIX, force_field
+from trade.targets.molecule.boltzmann import Molecule
 from trade.targets.molecule.force_field import ForceField, angle, torsion
 from trade.targets.molecule.internal import Internal, ZMatrix
 from trade.targets.molecule.openmm import alanine_dipeptide, from_system
@@ -181,6 +183,40 @@ def test_coordinates_go_round_and_their_volume_is_that_of_autodiff():
 
         jacobian = jax.jacfwd(moved)(jnp.concatenate([jnp.zeros(6), *internal]))
         np.testing.assert_allclose(Z_MATRIX.log_det(internal), jnp.linalg.slogdet(jacobian)[1], atol=1e-9)
+
+
+def test_boltzmann_distribution_of_a_molecule(simulated):
+    """-U/kT and the volume of all coordinates; the constrained bonds have the lengths that the simulation has."""
+    x, energies, _ = simulated
+    with precision(np.float64):
+        target = alanine.alanine_dipeptide()
+        assert target.shape == (48,)
+        z = target.to_internal(jnp.asarray(x[1]))
+        np.testing.assert_allclose(target.energy(z), energies[1], atol=0.02)  # OpenMM's constraints hold to 1e-5
+        expected = -float(target.energy(z)) / (0.00831446261815324 * 450.0)
+        expected += float(Z_MATRIX.log_det(Z_MATRIX.to_internal(target.to_positions(z))))
+        np.testing.assert_allclose(target.log_density(z, jnp.float64(450.0)), expected, rtol=1e-10)
+        by_autodiff = jax.grad(lambda t: target.log_density(z, t))(jnp.float64(450.0))
+        np.testing.assert_allclose(target.condition_derivative(z, jnp.float64(450.0)), by_autodiff, rtol=1e-9)
+        turned = z.at[-19:].add(2 * np.pi)
+        np.testing.assert_allclose(target.energy(turned), target.energy(z), rtol=1e-9)
+        # From its own normalised density at 600 K, the rule gives the family up to a constant.
+        other = target.to_internal(jnp.asarray(x[2]))
+        found = [
+            target.rebuild(target.log_density(v, 600.0) - 5.0, v, jnp.float64(300.0), jnp.float64(600.0))
+            for v in (z, other)
+        ]
+        exact = [target.log_density(v, jnp.float64(300.0)) for v in (z, other)]
+        np.testing.assert_allclose(found[0] - found[1], exact[0] - exact[1], rtol=1e-9)
+
+
+def test_molecules_that_do_not_fit_are_refused():
+    condition = alanine.alanine_dipeptide().condition
+    with pytest.raises(TradeError, match="has 22 atoms, the Z-matrix places 4"):
+        Molecule(force_field(), ZMatrix((0, 1, 2), ((3, 0, 1, 2),)), condition)
+    rows = (*(row for row in Z_MATRIX.rows if row[0] != 7), (7, 4, 8, 6))
+    with pytest.raises(TradeError, match=r"constrained bond \(7, 6\) is none of the Z-matrix"):
+        Molecule(force_field(), ZMatrix(Z_MATRIX.reference, rows), condition)
 
 
 def test_rows_may_come_in_any_order_and_must_resolve():

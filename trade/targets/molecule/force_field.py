@@ -83,6 +83,18 @@ class Solvent(eqx.Module):
     surface: float
 
 
+class Constraints(eqx.Module):
+    """Bonds of fixed length.
+
+    Args:
+        atoms: Both atoms of each.
+        length: In nm.
+    """
+
+    atoms: np.ndarray
+    length: np.ndarray
+
+
 class ForceField(eqx.Module):
     """U(x) of one molecule in kJ/mol, x in nm of shape (atoms, 3); batch it with ``vmap``.
 
@@ -94,6 +106,7 @@ class ForceField(eqx.Module):
         torsions: Proper and improper ones.
         pairs: What is not bonded.
         solvent: Implicit solvent, or None.
+        constraints: Bonds of fixed length; they have no energy.
         masses: Of the atoms, in atomic mass units.
     """
 
@@ -102,6 +115,7 @@ class ForceField(eqx.Module):
     torsions: Torsions
     pairs: Pairs
     solvent: Solvent | None
+    constraints: Constraints
     masses: np.ndarray
 
     def __call__(self, x: Array) -> Array:
@@ -152,6 +166,7 @@ class ForceField(eqx.Module):
             terms(Torsions, "torsions", 4),
             terms(Pairs, "pairs", 2),
             None if data["solvent"] is None else terms(Solvent, "solvent"),
+            terms(Constraints, "constraints", 2),
             np.asarray(data["masses"]),
         )
 

@@ -8,7 +8,7 @@ import numpy as np
 
 from trade.errors import TradeError
 from trade.targets.molecule.alanine_dipeptide import ATOMS, Z_MATRIX
-from trade.targets.molecule.force_field import ForceField, HarmonicTerms, Pairs, Solvent, Torsions
+from trade.targets.molecule.force_field import Constraints, ForceField, HarmonicTerms, Pairs, Solvent, Torsions
 
 _NEGLIGIBLE = ("CMMotionRemover",)
 
@@ -41,8 +41,15 @@ def from_system(system: Any) -> ForceField:
         found.get("PeriodicTorsionForce", _torsions([])),
         found.get("NonbondedForce", _pairs({})),
         found.get("GBSAOBCForce"),
+        _constraints(system, unit.md_unit_system),
         np.array(masses),
     )
+
+
+def _constraints(system: Any, units: Any) -> Constraints:
+    rows = [_numbers(system.getConstraintParameters(i), units) for i in range(system.getNumConstraints())]
+    table = np.array(rows, float).reshape(-1, 3)
+    return Constraints(table[:, :2].astype(int), table[:, 2])
 
 
 def _numbers(values: Any, units: Any) -> list[float]:

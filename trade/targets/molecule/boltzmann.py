@@ -1,0 +1,87 @@
+"""The Boltzmann distribution of a molecule over its internal coordinates, at every temperature."""
+
+import equinox as eqx
+import jax.numpy as jnp
+import numpy as np
+from jax import Array
+
+from trade.condition import Condition
+from trade.errors import TradeError
+from trade.target import AbstractTarget
+from trade.targets.molecule.force_field import ForceField
+from trade.targets.molecule.internal import Internal, ZMatrix
+
+GAS_CONSTANT = 0.00831446261815324  # kJ/mol/K
+
+
+class Molecule(AbstractTarget):
+    """q(z|T) = exp(-U(x(z))/kT) |∂x/∂z|, rigid motions and constrained bonds left out.
+
+    A state z has the free bonds in nm, then the angles, then the torsions, in radians. Torsions are periodic: any
+    multiple of 2π may be added.
+
+    Args:
+        force_field: The energy, in kJ/mol.
+        z_matrix: How the atoms are placed.
+        condition: Temperatures in kelvin.
+    """
+
+    force_field: ForceField
+    z_matrix: ZMatrix = eqx.field(static=True)
+    condition: Condition = eqx.field(static=True)
+    shape: tuple[int, ...] = eqx.field(static=True)
+    free: np.ndarray
+    lengths: np.ndarray
+
+    def __init__(self, force_field: ForceField, z_matrix: ZMatrix, condition: Condition) -> None:
+        if len(force_field.masses) != z_matrix.atoms:
+            raise TradeError(
+                f"The force field has {len(force_field.masses)} atoms, the Z-matrix places {z_matrix.atoms}."
+            )
+        self.force_field, self.z_matrix, self.condition = force_field, z_matrix, condition
+        bonded = [tuple(sorted(pair)) for pair in z_matrix.bonded.tolist()]
+        self.lengths = np.zeros(len(bonded))
+        for pair, length in zip(force_field.constraints.atoms.tolist(), force_field.constraints.length, strict=True):
+            if tuple(sorted(pair)) not in bonded:
+                raise TradeError(f"The constrained bond {tuple(pair)} is none of the Z-matrix.")
+            self.lengths[bonded.index(tuple(sorted(pair)))] = length
+        self.free = np.flatnonzero(self.lengths == 0.0)
+        self.shape = (len(self.free) + 2 * z_matrix.atoms - 5,)
+
+    def to_internal(self, x: Array) -> Array:
+        """The state of positions of shape (atoms, 3)."""
+        internal = self.z_matrix.to_internal(x)
+        return jnp.concatenate([internal.bonds[self.free], internal.angles, internal.torsions])
+
+    def to_positions(self, z: Array) -> Array:
+        """Positions in nm of shape (atoms, 3), in a frame of their own."""
+        return self.z_matrix.to_positions(self._internal(z))
+
+    def energy(self, z: Array) -> Array:
+        """U in kJ/mol."""
+        return self.force_field(self.to_positions(z))
+
+    def log_volume(self, z: Array) -> Array:
+        """log |∂x/∂z| over all bonds and angles, also where no molecule is."""
+        internal = self._internal(z)
+        bonds = jnp.maximum(jnp.abs(internal.bonds), 1e-6)
+        sines = jnp.maximum(jnp.abs(jnp.sin(internal.angles)), 1e-6)
+        return 2.0 * jnp.sum(jnp.log(bonds)) + jnp.sum(jnp.log(sines))
+
+    def log_density(self, x: Array, c: Array, y: Array | None = None) -> Array:
+        """-U/kT + log |∂x/∂z|."""
+        return -self.energy(x) / (GAS_CONSTANT * c) + self.log_volume(x)
+
+    def condition_derivative(self, x: Array, c: Array, y: Array | None = None) -> Array:
+        """∂_T log q = U/(kT²)."""
+        return self.energy(x) / (GAS_CONSTANT * c**2)
+
+    def rebuild(self, log_p0: Array, x: Array, c: Array, c0: Array, y: Array | None = None) -> Array:
+        """The energy from the flow's own density at T0, its volume taken out."""
+        volume = self.log_volume(x)
+        return volume + (c0 / c) * (log_p0 - volume)
+
+    def _internal(self, z: Array) -> Internal:
+        n, angles = len(self.free), self.z_matrix.atoms - 2
+        bonds = jnp.asarray(self.lengths, z.dtype).at[self.free].set(z[:n])
+        return Internal(bonds, z[n : n + angles], z[n + angles :])
