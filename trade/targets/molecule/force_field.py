@@ -48,16 +48,14 @@ class Torsions(eqx.Module):
 
 
 class Pairs(eqx.Module):
-    """Lennard-Jones and Coulomb between all pairs that have any, exceptions among them.
+    """Lennard-Jones and Coulomb between all pairs of atoms, exceptions among them: symmetric matrices.
 
     Args:
-        atoms: Both atoms of each.
-        charge: Product of the charges, e².
+        charge: Products of the charges, e²; 0 where there is no interaction, and on the diagonal.
         sigma: σ in nm.
-        epsilon: ε in kJ/mol.
+        epsilon: ε in kJ/mol; 0 like the charge.
     """
 
-    atoms: np.ndarray
     charge: np.ndarray
     sigma: np.ndarray
     epsilon: np.ndarray
@@ -126,24 +124,26 @@ class ForceField(eqx.Module):
         """The energy, term by term."""
         if x.shape != (len(self.masses), 3):
             raise TradeError(f"Positions must have shape ({len(self.masses)}, 3), got {x.shape}.")
+        # All distances at once: gathers, and still more their derivatives, are slower than a square of few atoms.
+        square = sum((jnp.square(v[:, None] - v) for v in x.T), jnp.zeros((), x.dtype))
+        r = jnp.sqrt(jnp.maximum(square, CLOSEST**2))
         found = {
-            "bonds": _harmonic(self.bonds, _length(_edge(x, self.bonds.atoms, 0, 1))),
+            "bonds": _harmonic(self.bonds, r[self.bonds.atoms[:, 0], self.bonds.atoms[:, 1]]),
             "angles": _harmonic(self.angles, angle(*(x[self.angles.atoms[:, i]] for i in range(3)))),
             "torsions": self._torsions(x),
-            "pairs": self._pairs(x),
+            "pairs": self._pairs(r),
         }
-        return found if self.solvent is None else found | {"solvent": _solvation(self.solvent, x)}
+        return found if self.solvent is None else found | {"solvent": _solvation(self.solvent, r)}
 
     def _torsions(self, x: Array) -> Array:
         terms = self.torsions
         phi = torsion(*(x[terms.atoms[:, i]] for i in range(4)))
         return jnp.sum(terms.stiffness * (1.0 + jnp.cos(terms.periodicity * phi - terms.phase)))
 
-    def _pairs(self, x: Array) -> Array:
+    def _pairs(self, r: Array) -> Array:
         pairs = self.pairs
-        r = jnp.maximum(_length(_edge(x, pairs.atoms, 0, 1)), CLOSEST)
         sixth = (pairs.sigma / r) ** 6
-        return jnp.sum(4.0 * pairs.epsilon * sixth * (sixth - 1.0) + COULOMB * pairs.charge / r)
+        return 0.5 * jnp.sum(4.0 * pairs.epsilon * sixth * (sixth - 1.0) + COULOMB * pairs.charge / r)
 
     def save(self, path: Path) -> None:
         """Write all parameters as JSON."""
@@ -164,7 +164,7 @@ class ForceField(eqx.Module):
             terms(HarmonicTerms, "bonds", 2),
             terms(HarmonicTerms, "angles", 3),
             terms(Torsions, "torsions", 4),
-            terms(Pairs, "pairs", 2),
+            terms(Pairs, "pairs"),
             None if data["solvent"] is None else terms(Solvent, "solvent"),
             terms(Constraints, "constraints", 2),
             np.asarray(data["masses"]),
@@ -185,10 +185,6 @@ def torsion(a: Array, b: Array, c: Array, d: Array) -> Array:
     return jnp.arctan2(sine, _off_zero(jnp.sum(across * over, axis=-1)))
 
 
-def _edge(x: Array, atoms: np.ndarray, i: int, j: int) -> Array:
-    return x[atoms[:, j]] - x[atoms[:, i]]
-
-
 def _length(v: Array) -> Array:
     """The norm, with a finite derivative at zero."""
     square = jnp.sum(v * v, axis=-1)
@@ -204,38 +200,26 @@ def _harmonic(terms: HarmonicTerms, value: Array) -> Array:
     return 0.5 * jnp.sum(terms.stiffness * (value - terms.rest) ** 2)
 
 
-def _solvation(solvent: Solvent, x: Array) -> Array:
-    """OBC's generalised Born energy and ACE's surface energy, as OpenMM has them."""
-    n = len(solvent.charge)
-    first, second = np.triu_indices(n, 1)
-    r = jnp.maximum(_length(x[second] - x[first]), CLOSEST)
-    born = _born_radii(solvent, r, first, second)
-
-    product = born[first] * born[second]
-    effective = jnp.sqrt(r * r + product * jnp.exp(-0.25 * r * r / product))
-    charge = solvent.charge
-    crossed = jnp.sum(charge[first] * charge[second] / effective) + 0.5 * jnp.sum(charge**2 / born)
-    polar = -COULOMB * (1.0 / solvent.inside - 1.0 / solvent.outside) * crossed
+def _solvation(solvent: Solvent, r: Array) -> Array:
+    """OBC's generalised Born energy and ACE's surface energy, as OpenMM has them; r holds all distances."""
+    born, charge = _born_radii(solvent, r), solvent.charge
+    product, square = born[:, None] * born, jnp.where(np.eye(len(charge), dtype=bool), 0.0, r * r)
+    effective = jnp.sqrt(square + product * jnp.exp(-0.25 * square / product))
+    polar = -0.5 * COULOMB * (1.0 / solvent.inside - 1.0 / solvent.outside)
     area = 4.0 * np.pi * (solvent.radius + PROBE) ** 2 * (solvent.radius / born) ** 6
-    return polar + solvent.surface * jnp.sum(area)
+    return polar * jnp.sum(charge[:, None] * charge / effective) + solvent.surface * jnp.sum(area)
 
 
-def _born_radii(solvent: Solvent, r: Array, first: np.ndarray, second: np.ndarray) -> Array:
+def _born_radii(solvent: Solvent, r: Array) -> Array:
+    """Radii that grow as an atom (first axis) is covered by others (second axis)."""
     own = solvent.radius - OFFSET
-    screen = solvent.scale * own
-
-    def screening(of: np.ndarray, by: np.ndarray) -> Array:
-        """How much of atom ``of`` is covered by atom ``by``."""
-        radius, other = own[of], screen[by]
-        low = 1.0 / jnp.maximum(radius, jnp.abs(r - other))
-        high = 1.0 / (r + other)
-        covered = low - high + 0.25 * (r - other**2 / r) * (high**2 - low**2) + 0.5 * jnp.log(high / low) / r
-        covered = covered + jnp.where(radius < other - r, 2.0 * (1.0 / radius - low), 0.0)
-        return jnp.where(radius < r + other, covered, 0.0)
-
-    total = jnp.zeros(len(own), r.dtype)
-    total = total.at[first].add(screening(first, second)).at[second].add(screening(second, first))
-    psi = 0.5 * own * total
+    radius, other = own[:, None], (solvent.scale * own)[None]
+    low = 1.0 / jnp.maximum(radius, jnp.abs(r - other))
+    high = 1.0 / (r + other)
+    covered = low - high + 0.25 * (r - other**2 / r) * (high**2 - low**2) + 0.5 * jnp.log(high / low) / r
+    covered = covered + jnp.where(radius < other - r, 2.0 * (1.0 / radius - low), 0.0)
+    counts = (radius < r + other) & ~np.eye(len(own), dtype=bool)
+    psi = 0.5 * own * jnp.sum(jnp.where(counts, covered, 0.0), axis=1)
     return jnp.reciprocal(1.0 / own - jnp.tanh(psi - 0.8 * psi**2 + 4.85 * psi**3) / solvent.radius)
 
 

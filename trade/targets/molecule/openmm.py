@@ -39,7 +39,7 @@ def from_system(system: Any) -> ForceField:
         found.get("HarmonicBondForce", _harmonic([], 2)),
         found.get("HarmonicAngleForce", _harmonic([], 3)),
         found.get("PeriodicTorsionForce", _torsions([])),
-        found.get("NonbondedForce", _pairs({})),
+        found.get("NonbondedForce", Pairs(*np.zeros((3, len(masses), len(masses))))),
         found.get("GBSAOBCForce"),
         _constraints(system, unit.md_unit_system),
         np.array(masses),
@@ -66,13 +66,6 @@ def _torsions(rows: list[list[float]]) -> Torsions:
     return Torsions(table[:, :4].astype(int), table[:, 4], table[:, 5], table[:, 6])
 
 
-def _pairs(rows: dict[tuple[int, int], tuple[float, float, float]]) -> Pairs:
-    """Those with a charge or a well; OpenMM excludes pairs by exceptions that have neither."""
-    kept = {k: v for k, v in rows.items() if v[0] != 0.0 or v[2] != 0.0}
-    table = np.array(list(kept.values()), float).reshape(-1, 3)
-    return Pairs(np.array(list(kept), int).reshape(-1, 2), table[:, 0], table[:, 1], table[:, 2])
-
-
 def _read_bonds(force: Any, units: Any) -> HarmonicTerms:
     return _harmonic([_numbers(force.getBondParameters(i), units) for i in range(force.getNumBonds())], 2)
 
@@ -86,18 +79,15 @@ def _read_torsions(force: Any, units: Any) -> Torsions:
 
 
 def _read_pairs(force: Any, units: Any) -> Pairs:
+    """The mixing rules of Lorentz and Berthelot, then the exceptions."""
     n = force.getNumParticles()
     charge, sigma, epsilon = np.array([_numbers(force.getParticleParameters(i), units) for i in range(n)]).T
-    rows = {
-        (i, j): (charge[i] * charge[j], 0.5 * (sigma[i] + sigma[j]), np.sqrt(epsilon[i] * epsilon[j]))
-        for i in range(n)
-        for j in range(i + 1, n)
-    }
+    table = np.stack([np.outer(charge, charge), 0.5 * np.add.outer(sigma, sigma), np.sqrt(np.outer(epsilon, epsilon))])
     for k in range(force.getNumExceptions()):
         i, j, *values = force.getExceptionParameters(k)
-        product, width, depth = _numbers(values, units)
-        rows[min(i, j), max(i, j)] = (product, width, depth)
-    return _pairs(rows)
+        table[:, i, j] = table[:, j, i] = _numbers(values, units)
+    table[:, np.arange(n), np.arange(n)] = 0.0
+    return Pairs(*table)
 
 
 def _read_solvent(force: Any, units: Any) -> Solvent:
