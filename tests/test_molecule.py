@@ -59,10 +59,10 @@ def energy_and_forces(simulation, x):
 def test_energy_and_forces_are_those_of_openmm(simulated):
     x, energies, forces = simulated
     with precision(np.float64):
-        found, slopes = jax.vmap(jax.value_and_grad(force_field()))(jnp.asarray(x))
+        found, slopes = map(np.asarray, jax.vmap(jax.value_and_grad(force_field()))(jnp.asarray(x)))
     assert np.max(np.abs(found - energies) / np.maximum(1.0, np.abs(energies))) < 1e-8
     scale = np.maximum(1.0, np.abs(forces).max(axis=(1, 2)))
-    assert np.max(np.abs(np.asarray(slopes) + forces).max(axis=(1, 2)) / scale) < 1e-6
+    assert np.max(np.abs(slopes + forces).max(axis=(1, 2)) / scale) < 1e-6
     # The perturbed ones are far from equilibrium: this is no test of one point.
     assert energies.max() - energies.min() > 1000.0
 

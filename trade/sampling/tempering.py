@@ -127,26 +127,27 @@ def _sweeps(
         state, info = kernel.step(two, kernel.init(x, one))
         return state.position, info.acceptance_rate  # pyright: ignore
 
-    def swap(x: Array, parity: Array, key: Array) -> tuple[Array, Array]:
-        """Of one ensemble: even rungs with the next ones up, or odd ones."""
+    def swap(x: Array, key: Array) -> tuple[Array, Array]:
+        """Of one ensemble: even rungs with the next ones up, or odd ones, at random."""
+        key_parity, key_chance = jax.random.split(key)
         rung = jnp.arange(count)
-        partner = jnp.where((rung - parity) % 2 == 0, rung + 1, rung - 1)
+        partner = jnp.where((rung - jax.random.randint(key_parity, (), 0, 2)) % 2 == 0, rung + 1, rung - 1)
         partner = jnp.where((partner < 0) | (partner >= count), rung, partner)
         own = jax.vmap(target.log_density)(x, ladder)
         other = jax.vmap(target.log_density)(x, ladder[partner])
         gain = (other - own) + (other - own)[partner]
-        chance = jax.random.uniform(key, (count,))[jnp.minimum(rung, partner)]
+        chance = jax.random.uniform(key_chance, (count,))[jnp.minimum(rung, partner)]
         accepted = (jnp.log(chance) < gain) & (partner != rung)
-        # Each gap of the ladder is tried every other time.
+        # Each gap of the ladder is tried half of the times.
         return jnp.where(_wide(accepted, x), x[partner], x), 2.0 * (accepted & (partner > rung))[:-1]
 
-    def sweep(i: Array, carry: tuple[Array, Array, Array, Array]) -> tuple[Array, Array, Array, Array]:
+    def sweep(_: Array, carry: tuple[Array, Array, Array, Array]) -> tuple[Array, Array, Array, Array]:
         x, key, moved, exchanged = carry
         key, key_move, key_swap = jax.random.split(key, 3)
         keys = jax.random.split(key_move, x.shape[:2])
         over_rungs = jax.vmap(move, in_axes=(0, 0, 0, 0, 0))
         x, rate = jax.vmap(over_rungs, in_axes=(0, None, None, None, 0))(x, ladder, *tuned, keys)
-        x, swapped = jax.vmap(swap, in_axes=(0, None, 0))(x, i % 2, jax.random.split(key_swap, len(x)))
+        x, swapped = jax.vmap(swap)(x, jax.random.split(key_swap, len(x)))
         return x, key, moved + rate.mean(axis=0), exchanged + swapped.mean(axis=0)
 
     def lot(x: Array, key: Array) -> tuple[Array, tuple[Array, Array, Array]]:
