@@ -1,4 +1,4 @@
-"""Time a full training step and sampling against flowjax, zuko and normflows: ``python -m benchmarks.speed``.
+"""Time training steps and sampling against flowjax, zuko and normflows, and energies: ``python -m benchmarks.speed``.
 
 All contenders are measured in one process, in turns, so that noise hits them alike.
 Compilation and warm-up are not timed.
@@ -23,6 +23,7 @@ import tyro
 from rich.console import Console
 from rich.table import Table
 
+from benchmarks.energies import measure_energies
 from benchmarks.task import SIZES, Contender, Size, UnavailableError
 from trade.experiments.results import commit, hardware
 
@@ -37,14 +38,14 @@ MODULES = {
 }
 Peer = Literal["trade-unrolled", "flowjax", "flowjax-in-trade", "zuko", "zuko-coupling", "normflows"]
 Times = dict[str, dict[str, list[float]]]
-PACKAGES = ("jax", "flowjax", "torch", "zuko", "normflows")
+PACKAGES = ("jax", "flowjax", "torch", "zuko", "normflows", "openmm")
 BUSY = 0.3  # cores in use by others above which the times are called unreliable
 console = Console(width=None if sys.stdout.isatty() else 110)
 
 
 @dataclass(frozen=True)
 class Options:
-    """Time a full training step and sampling, side by side.
+    """Time training steps, sampling and energies, side by side.
 
     Args:
         sizes: Sizes of the flow.
@@ -68,8 +69,12 @@ def main(options: Options) -> None:
     sizes = {name: measure_size(name, options) for name in options.sizes}
     for name, results in sizes.items():
         console.print(make_table(name, results["implementations"]))
+    energies = measure_energies(options.rounds)
+    against = f", {energies['ratio']} times OpenMM's CPU platform one by one" if "ratio" in energies else ""
+    console.print(f"alanine dipeptide: {energies['per_second']:,} energies a second{against}")
     about |= {package: _version(package) for package in PACKAGES} | {"rounds": options.rounds}
-    save(options.out, "cpu" if jax.default_backend() == "cpu" else "gpu", about | {"sizes": sizes})
+    kind = "cpu" if jax.default_backend() == "cpu" else "gpu"
+    save(options.out, kind, about | {"sizes": sizes, "energies": energies})
 
 
 def measure_size(name: str, options: Options) -> dict[str, Any]:

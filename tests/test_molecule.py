@@ -15,6 +15,7 @@ from trade.targets.molecule.boltzmann import Molecule
 from trade.targets.molecule.force_field import ForceField, angle, torsion
 from trade.targets.molecule.internal import Internal, ZMatrix
 from trade.targets.molecule.openmm import alanine_dipeptide, from_system
+from trade.targets.molecule.pdb import write_pdb
 
 CONFIGURATIONS = 200
 
@@ -217,6 +218,23 @@ def test_molecules_that_do_not_fit_are_refused():
     rows = (*(row for row in Z_MATRIX.rows if row[0] != 7), (7, 4, 8, 6))
     with pytest.raises(TradeError, match=r"constrained bond \(7, 6\) is none of the Z-matrix"):
         Molecule(force_field(), ZMatrix(Z_MATRIX.reference, rows), condition)
+
+
+def test_pdb_is_read_by_others(tmp_path, simulated):
+    x = simulated[0][:3]
+    write_pdb(tmp_path / "frames.pdb", x, alanine.ATOMS)
+    read = app.PDBFile(str(tmp_path / "frames.pdb"))
+    assert read.getNumFrames() == 3
+    for i in range(3):
+        found = read.getPositions(asNumpy=True, frame=i).value_in_unit(unit.nanometer)
+        np.testing.assert_allclose(found, x[i], atol=6e-5)
+    names = [(a.residue.name, a.element.symbol) for a in read.topology.atoms()]
+    assert names == [(r, a[0]) for r, atoms in alanine.ATOMS.items() for a in atoms]  # OpenMM has its own atom names
+    with pytest.raises(TradeError, match=r"shape \(frames, 22, 3\), got \(3, 21, 3\)"):
+        write_pdb(tmp_path / "wrong.pdb", x[:, :21], alanine.ATOMS)
+    with pytest.raises(TradeError, match="finite positions"):
+        write_pdb(tmp_path / "wrong.pdb", x * np.nan, alanine.ATOMS)
+    assert not (tmp_path / "wrong.pdb").exists()
 
 
 def test_rows_may_come_in_any_order_and_must_resolve():
