@@ -13,7 +13,7 @@ from trade.experiments import EXPERIMENTS
 from trade.experiments.reproduce import Method, choose, covered, reproduce
 from trade.experiments.results import row
 from trade.fit import make_problem
-from trade.report.reproduction import table, write_reproduction
+from trade.report.reproduction import FIGURES, table, write_reproduction
 from trade.sampling.importance import weighted_samples
 from trade.target import AbstractTarget
 from trade.training.state import Program, begin
@@ -27,6 +27,7 @@ class Small:
     steps: int = 4
     name = "small"
     conditions = (0.5, 1.0)
+    figures = ("marginals",)
 
     def methods(self, budget):
         def flow(key):
@@ -79,7 +80,7 @@ def test_resume_runs_only_what_is_missing(done):
     assert [r["method"] for r in results["rows"]] == ["one", "one", "trade-two", "trade-two"]
     assert results["rows"][:2] == first["rows"]
     assert results["wall_seconds"] > first["wall_seconds"]
-    text = write_reproduction(Small().target, results, out)
+    text = write_reproduction(Small().target, Small().figures, results, out)
     assert (out / "table.md").read_text() == text
     assert (out / "figures" / "ess.png").stat().st_size > 1000
     assert (out / "figures" / "marginals.png").stat().st_size > 1000
@@ -106,8 +107,9 @@ def test_unknown_method_lists_the_names():
 @pytest.mark.parametrize("name", EXPERIMENTS)
 @pytest.mark.parametrize("budget", ["quick", "paper"])
 def test_every_method_of_an_experiment_is_built(name, budget):
-    """Each row has a name in kebab case and a flow of its target's shape."""
+    """Each row has a name in kebab case and a flow of its target's shape; the report knows the figures."""
     experiment = EXPERIMENTS[name]()
+    assert FIGURES.keys() >= set(experiment.figures)
     for method_name, method in experiment.methods(budget).items():
         assert method_name.replace("-", "").isalpha()
         assert method_name.islower()

@@ -167,3 +167,57 @@ def test_parameter_gradients_agree_with_finite_differences():
                 above, below = (function(x, raw + step * direction)[output] for step in (h, -h))
                 slope = jnp.sum(gradients(function, x, raw)[output][1] * direction, axis=1)
                 np.testing.assert_allclose(slope, (above - below) / (2 * h), atol=1e-5, rtol=1e-5)
+
+
+# On a circle
+
+
+def circular():
+    """Raw parameters of N points, every other one on a circle."""
+    raw = np.random.default_rng(3).standard_normal((N, 3 * BINS))
+    return jnp.asarray(raw, float), jnp.arange(N) % 2 == 0
+
+
+@pytest.mark.parametrize("dtype", DTYPES)
+def test_circular_splines_are_bijections_beside_others(dtype):
+    with precision(dtype):
+        raw, periodic = circular()
+        x = spread()
+        y, log_slope = spline.forward(x, raw, INTERVAL, periodic)
+        back, log_inverse = spline.inverse(y, raw, INTERVAL, periodic)
+        expected = np.where(periodic, spline.wrapped(x, INTERVAL), x)
+        # The two ends of the interval are one point of the circle.
+        apart = np.abs(np.asarray(back) - expected)
+        apart = np.minimum(apart, np.where(periodic, 2 * INTERVAL - apart, np.inf))
+        np.testing.assert_allclose(apart, 0.0, atol=1e-4 if dtype == np.float32 else 1e-9)
+        np.testing.assert_allclose(log_slope, -log_inverse, atol=2e-3 if dtype == np.float32 else 1e-8)
+        by_autodiff = jax.grad(lambda v: spline.forward(v, raw, INTERVAL, periodic)[0].sum())(x)
+        np.testing.assert_allclose(log_slope, jnp.log(by_autodiff), atol=1e-3 if dtype == np.float32 else 1e-9)
+
+
+def test_a_circular_spline_is_smooth_across_its_ends_and_periodic():
+    with precision(np.float64):
+        raw, _ = circular()
+        raw, everywhere = jnp.tile(raw[0], (N, 1)), jnp.ones(N, bool)
+        ends = padded([INTERVAL - 1e-9, -INTERVAL + 1e-9, INTERVAL + 1e-9, 3 * INTERVAL - 1e-9])
+        y, log_slope = spline.forward(ends, raw, INTERVAL, everywhere)
+        np.testing.assert_allclose(log_slope[:4], log_slope[0], atol=1e-6)
+        assert abs(log_slope[0]) > 0.1  # learned, and not the one of linear tails
+        np.testing.assert_allclose(y[:2], [INTERVAL, -INTERVAL], atol=1e-7)
+        np.testing.assert_allclose(y[1], y[2], atol=1e-7)
+        np.testing.assert_allclose(
+            spline.forward(spread() + 2 * INTERVAL, raw, INTERVAL, everywhere)[0],
+            spline.forward(spread(), raw, INTERVAL, everywhere)[0],
+            atol=1e-9,
+        )
+
+
+def test_the_others_beside_circular_ones_have_linear_tails():
+    """Without its last slope, a spline that is not on a circle is the one that it always was."""
+    raw, _ = circular()
+    never = jnp.zeros(N, bool)
+    for function in (spline.forward, spline.inverse):
+        beside = function(spread(), raw, INTERVAL, never)
+        alone = function(spread(), raw[:, :-1], INTERVAL)
+        for one, two in zip(beside, alone, strict=True):
+            np.testing.assert_allclose(one, two, atol=1e-6)

@@ -235,7 +235,9 @@ def reproduce(
     count = seeds if seeds is not None else 1 if budget == "quick" else 3
     results = run(chosen, out, names=methods, seeds=count, budget=budget, resume=resume)
     console = Console()
-    console.print(write_reproduction(chosen.target, results, out), highlight=False, soft_wrap=True, markup=False)
+    console.print(
+        write_reproduction(chosen.target, chosen.figures, results, out), highlight=False, soft_wrap=True, markup=False
+    )
     console.print(f"{results['wall_seconds']:g} s. Results, table and figures: {out}", soft_wrap=True)
 
 

@@ -141,6 +141,7 @@ class GaussianMixtureExperiment:
     target: GaussianMixture = field(default_factory=six_modes)
     name = "gaussian-mixture"
     conditions = paper.GAUSSIAN_MIXTURE_CONDITIONS
+    figures = ("densities_best", "densities_final")
 
     def methods(self, budget: Budget) -> dict[str, Method]:
         """The hyperparameters of Appendix C, with fewer steps at a larger learning rate."""

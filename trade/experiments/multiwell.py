@@ -50,6 +50,7 @@ class MultiWellExperiment:
     target: MultiWell = field(default_factory=lambda: MultiWell(d=5))
     name = "multiwell"
     conditions = TEMPERATURES
+    figures = ("marginals",)
 
     def methods(self, budget: Budget) -> dict[str, Method]:
         """The hyperparameters of Appendix B.3; ``quick`` has smaller flows and fewer steps."""

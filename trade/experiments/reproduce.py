@@ -61,6 +61,11 @@ class Experiment(Protocol):
         """Where it is evaluated."""
         ...
 
+    @property
+    def figures(self) -> tuple[str, ...]:
+        """What is drawn beside KL and ESS, by the names that the report has for it."""
+        ...
+
     def methods(self, budget: Budget) -> Mapping[str, Method]:
         """The rows of the table, by name."""
         ...

@@ -71,6 +71,7 @@ class ScalarFieldExperiment:
     target: ScalarField = field(default_factory=ScalarField)
     name: str = "scalar-field"
     conditions = KAPPAS
+    figures = ("observables", "fields")
 
     def methods(self, budget: Budget) -> dict[str, Method]:
         """Appendix B.6 with fewer steps; ``quick`` is our flow on a lattice of 4x4."""

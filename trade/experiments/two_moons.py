@@ -58,6 +58,7 @@ class TwoMoonsExperiment:
     prior: Prior = "normal"
     name: str = "two-moons"
     conditions = POWERS
+    figures = ("calibration", "posteriors")
 
     @property
     def target(self) -> TwoMoons:

@@ -42,21 +42,37 @@ def parameter_count(bins: int) -> int:
     return 3 * bins - 1
 
 
-def forward(x: Array, raw: Array, interval: float) -> tuple[Array, Array]:
-    """The spline and the logarithm of its derivative, elementwise."""
+def wrapped(x: Array, interval: float) -> Array:
+    """The same point of the circle, in [-interval, interval)."""
+    return x - 2.0 * interval * jnp.floor((x + interval) / (2.0 * interval))
+
+
+def forward(x: Array, raw: Array, interval: float, periodic: Array | None = None) -> tuple[Array, Array]:
+    """The spline and the logarithm of its derivative, elementwise.
+
+    Args:
+        x: Points.
+        raw: Raw parameters along the last axis: ``parameter_count`` of them, and one more if any spline is periodic.
+        interval: It acts on (-interval, interval), and is the identity outside.
+        periodic: Where true, the interval is a circle: points are wrapped, and both ends have one learned slope.
+    """
+    if periodic is not None:
+        x = jnp.where(periodic, wrapped(x, interval), x)
     # Clamp first: no branch, used or not, ever sees a point outside the interval.
     inside = jnp.abs(x) < interval
     clamped = jnp.clip(x, -interval, interval)
-    x0, y0, w, h, d0, d1 = _bin(clamped, raw, interval, own=0)
+    x0, y0, w, h, d0, d1 = _bin(clamped, raw, interval, periodic, own=0)
     y, log_slope = _evaluate((clamped - x0) / w, y0, h, h / w, d0, d1)
     return jnp.where(inside, y, x), jnp.where(inside, log_slope, 0.0)
 
 
-def inverse(y: Array, raw: Array, interval: float) -> tuple[Array, Array]:
+def inverse(y: Array, raw: Array, interval: float, periodic: Array | None = None) -> tuple[Array, Array]:
     """The inverse spline and the logarithm of the *inverse's* derivative, elementwise."""
+    if periodic is not None:
+        y = jnp.where(periodic, wrapped(y, interval), y)
     inside = jnp.abs(y) < interval
     clamped = jnp.clip(y, -interval, interval)
-    y0, x0, h, w, d0, d1 = _bin(clamped, raw, interval, own=1)
+    y0, x0, h, w, d0, d1 = _bin(clamped, raw, interval, periodic, own=1)
     s, rise = h / w, clamped - y0
     excess = rise * (d1 + d0 - 2.0 * s)
     a = h * (s - d0) + excess
@@ -69,7 +85,7 @@ def inverse(y: Array, raw: Array, interval: float) -> tuple[Array, Array]:
     return jnp.where(inside, x0 + w * t, y), jnp.where(inside, -log_slope, 0.0)
 
 
-def _bin(v: Array, raw: Array, interval: float, *, own: int) -> _Bin:
+def _bin(v: Array, raw: Array, interval: float, periodic: Array | None, *, own: int) -> _Bin:
     """The bin that holds v by its widths (own = 0) or by its heights (own = 1)."""
     bins = (raw.shape[-1] + 1) // 3
     logits, slopes = jnp.split(raw, [2 * bins], axis=-1)
@@ -86,7 +102,11 @@ def _bin(v: Array, raw: Array, interval: float, *, own: int) -> _Bin:
     scale = rest / total
     edge = least * both - interval + scale * before
     size = least + scale * size
-    d0, d1 = (MIN_SLOPE + jax.nn.softplus(_pick(slopes, i) + _SLOPE_SHIFT) for i in (index - 1, index))
+    left, right = _pick(slopes, index - 1), _pick(slopes, index)
+    if periodic is not None:  # the last slope is that of both ends
+        outer = jnp.where(periodic, slopes[..., -1], 0.0)
+        left, right = jnp.where(index == 0, outer, left), jnp.where(index == bins - 1, outer, right)
+    d0, d1 = (MIN_SLOPE + jax.nn.softplus(slope + _SLOPE_SHIFT) for slope in (left, right))
     other = 1 - own
     return _Bin(edge[..., own], edge[..., other], size[..., own], size[..., other], d0, d1)
 

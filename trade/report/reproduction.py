@@ -1,11 +1,14 @@
 """A reproduced experiment: its table beside the paper's numbers, and its figures."""
 
+from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 import jax
 import jax.numpy as jnp
 import numpy as np
+from matplotlib.figure import Figure
 
 from trade.evaluation.calibration import coverage, ranks
 from trade.fit import Run, load
@@ -13,7 +16,7 @@ from trade.model import Model
 from trade.report import figures
 from trade.report.run import density_grids
 from trade.target import AbstractTarget
-from trade.targets import ScalarField, TwoMoons
+from trade.targets import TwoMoons
 from trade.targets.two_moons import radius_and_parameters, sample_posterior, tempered_pairs
 from trade.training.checkpoint import write_bytes
 
@@ -38,8 +41,15 @@ LATTICE_PANELS = {
 }
 
 
-def write_reproduction(target: AbstractTarget, results: dict[str, Any], out: Path) -> str:
-    """Write ``table.md`` and ``figures/``; returns the table."""
+def write_reproduction(target: AbstractTarget, names: tuple[str, ...], results: dict[str, Any], out: Path) -> str:
+    """Write ``table.md`` and ``figures/``; returns the table.
+
+    Args:
+        target: What the experiment is about.
+        names: The figures it asks for beside KL and ESS, by their names in ``FIGURES``.
+        results: The content of ``results.json``.
+        out: The directory of the experiment, with its models.
+    """
     text = table(results)
     write_bytes(out / "table.md", text.encode())
     drawn = out / "figures"
@@ -52,17 +62,8 @@ def write_reproduction(target: AbstractTarget, results: dict[str, Any], out: Pat
             results["rows"], metric, SHOWN[metric], condition.boundary, log=condition.scale == "log"
         )
         figure.savefig(drawn / f"{metric}.png")
-    if isinstance(target, ScalarField):
-        _observables(results, condition.boundary).savefig(drawn / "observables.png")
-        _fields(runs).savefig(drawn / "fields.png")
-    elif isinstance(target, TwoMoons):
-        _calibration(target, runs).savefig(drawn / "calibration.png")
-        _posteriors(target, runs).savefig(drawn / "posteriors.png")
-    elif target.shape == (2,):
-        for kind, metric in (("best", "kl"), ("final", "kl_final")):
-            _densities(target, runs, results, kind, metric).savefig(drawn / f"densities_{kind}.png")
-    else:
-        _marginals(target, runs).savefig(drawn / "marginals.png")
+    for name in names:
+        FIGURES[name](target, runs, results).savefig(drawn / f"{name}.png")
     return text
 
 
@@ -102,7 +103,9 @@ def _cell(row: dict[str, Any], metric: str, *, bold: bool) -> str:
     return text if row["paper"] is None else f"{text} ({show(row['paper'])})"
 
 
-def _densities(target: AbstractTarget, runs: dict[str, Run], results: dict[str, Any], kind: str, metric: str) -> Any:
+def _densities(
+    target: AbstractTarget, runs: dict[str, Run], results: dict[str, Any], *, kind: str, metric: str
+) -> Figure:
     """Panels as in the paper's figures: the target first, then a row a method, of the first seed."""
     found = sorted({r["condition"] for r in results["rows"]}, reverse=True)
     panels = [found[i] for i in np.linspace(0, len(found) - 1, 5).round().astype(int)]
@@ -120,7 +123,7 @@ def _densities(target: AbstractTarget, runs: dict[str, Run], results: dict[str, 
     return figures.densities(rows, panels, figures.EXTENT, kl)
 
 
-def _observables(results: dict[str, Any], boundary: tuple[float, ...]) -> Any:
+def _observables(target: AbstractTarget, runs: dict[str, Run], results: dict[str, Any]) -> Figure:
     """Panels A to D as in the paper: HMC, and each method raw; our best one also weighted."""
 
     def series(method: str, suffix: str) -> dict[str, Any]:
@@ -139,19 +142,20 @@ def _observables(results: dict[str, Any], boundary: tuple[float, ...]) -> Any:
         ess = {n: [r["mean"] for r in results["rows"] if r["method"] == n and r["metric"] == "ess"] for n in ours}
         best = max(ours, key=lambda name: np.mean(ess[name]))
         models = {f"{best}, weighted": series(best, "_weighted")} | models
-    return figures.compared(series("hmc", ""), models, LATTICE_PANELS, boundary)
+    return figures.compared(series("hmc", ""), models, LATTICE_PANELS, target.condition.boundary)
 
 
-def _fields(runs: dict[str, Run]) -> Any:
+def _fields(target: AbstractTarget, runs: dict[str, Run], results: dict[str, Any]) -> Figure:
     """One configuration of each method at some conditions, from the same random numbers."""
-    kappas = [float(c) for c in next(iter(runs.values())).model.condition.grid(6).round(3)]
+    kappas = [float(c) for c in target.condition.grid(6).round(3)]
     key = jax.random.key(3)
     rows = {name: [np.asarray(run.model.sample(key, 1, c)[0]) for c in kappas] for name, run in runs.items()}
     return figures.fields(rows, kappas)
 
 
-def _calibration(target: TwoMoons, runs: dict[str, Run]) -> Any:
+def _calibration(target: AbstractTarget, runs: dict[str, Run], results: dict[str, Any]) -> Figure:
     """Coverage of the radius r at three powers, of the first seed, on fewer pairs than the table."""
+    assert isinstance(target, TwoMoons)
     powers, n, key = _powers(target), 20_000, jax.random.key(4)
     panels = {}
     for c in powers:
@@ -161,8 +165,9 @@ def _calibration(target: TwoMoons, runs: dict[str, Run]) -> Any:
     return figures.calibration(panels)
 
 
-def _posteriors(target: TwoMoons, runs: dict[str, Run]) -> Any:
+def _posteriors(target: AbstractTarget, runs: dict[str, Run], results: dict[str, Any]) -> Figure:
     """Samples of each method beside exact ones, at three powers, for the observation y = 0."""
+    assert isinstance(target, TwoMoons)
     powers, n, y = _powers(target), 2000, jnp.zeros(2)
     key = jax.random.key(6)
     rows = {"exact": [np.asarray(sample_posterior(key, y, c, n, target.prior)) for c in powers]}
@@ -175,10 +180,21 @@ def _powers(target: TwoMoons) -> list[float]:
     return [target.condition.low, *target.condition.boundary, target.condition.high]
 
 
-def _marginals(target: AbstractTarget, runs: dict[str, Run]) -> Any:
+def _marginals(target: AbstractTarget, runs: dict[str, Run], results: dict[str, Any]) -> Figure:
     """The first coordinate of each method's samples at the far end of the range, beside the target's."""
     condition = target.condition
     far = condition.low if condition.boundary and condition.boundary[0] > condition.low else condition.high
     key, n = jax.random.key(0), 50_000
     samples = {name: np.asarray(run.final[0].sample(key, n, far)[:, 0]) for name, run in runs.items()}
     return figures.marginals(np.asarray(target.sample(key, n, far)[:, 0]), samples, far)
+
+
+FIGURES: dict[str, Callable[[AbstractTarget, dict[str, Run], dict[str, Any]], Figure]] = {
+    "densities_best": partial(_densities, kind="best", metric="kl"),
+    "densities_final": partial(_densities, kind="final", metric="kl_final"),
+    "marginals": _marginals,
+    "observables": _observables,
+    "fields": _fields,
+    "calibration": _calibration,
+    "posteriors": _posteriors,
+}
