@@ -20,7 +20,7 @@ from trade.flows import (
     Standardise,
     VolumePreservingCoupling,
 )
-from trade.flows.coupling import _alternating_permutation
+from trade.flows.coupling import alternating_permutation
 from trade.flows.lattice import DownSampled, LatticeCoupling, Spectrum, ZeroMode
 
 INTERVAL, BINS, N = 4.0, 4, 64
@@ -217,7 +217,7 @@ def test_double_precision_builds_double_precision():
 @pytest.mark.parametrize("d", [1, 2, 3, 5, 8])
 def test_every_passive_coordinate_was_active_in_the_layer_before(d):
     for key in jax.random.split(KEY, 4):
-        matrix = np.asarray(_alternating_permutation(key, d, d // 2))
+        matrix = np.asarray(alternating_permutation(key, d, d // 2))
         source = matrix.argmax(axis=1)  # from data to latent, output i is input source[i]
         np.testing.assert_array_equal(matrix, np.eye(d)[source])
         assert sorted(source) == list(range(d))

@@ -44,6 +44,9 @@ def simulated():
     return np.array([minimum, *found]), np.array([v[0] for v in values]), np.array([v[1] for v in values])
 
 
+energy_and_gradient = jax.jit(jax.value_and_grad(force_field()))
+
+
 def positions(simulation):
     state = simulation.context.getState(getPositions=True)
     return state.getPositions(asNumpy=True).value_in_unit(unit.nanometer)
@@ -60,7 +63,7 @@ def energy_and_forces(simulation, x):
 def test_energy_and_forces_are_those_of_openmm(simulated):
     x, energies, forces = simulated
     with precision(np.float64):
-        found, slopes = map(np.asarray, jax.vmap(jax.value_and_grad(force_field()))(jnp.asarray(x)))
+        found, slopes = map(np.asarray, jax.jit(jax.vmap(jax.value_and_grad(force_field())))(jnp.asarray(x)))
     assert np.max(np.abs(found - energies) / np.maximum(1.0, np.abs(energies))) < 1e-8
     scale = np.maximum(1.0, np.abs(forces).max(axis=(1, 2)))
     assert np.max(np.abs(slopes + forces).max(axis=(1, 2)) / scale) < 1e-6
@@ -72,7 +75,7 @@ def test_energy_in_single_precision_near_equilibrium(simulated):
     x, energies, _ = simulated
     near = energies < energies[0] + 150.0
     assert near.sum() > 50
-    found = jax.vmap(force_field())(jnp.asarray(x[near], jnp.float32))
+    found = jax.jit(jax.vmap(force_field()))(jnp.asarray(x[near], jnp.float32))
     assert np.max(np.abs(np.asarray(found, np.float64) - energies[near])) < 5e-3
 
 
@@ -106,7 +109,7 @@ def test_clashes_have_finite_energies_and_gradients(where, simulated):
         x = jnp.zeros_like(x).at[:, 0].set(0.1 * jnp.arange(len(x)))
     else:
         x = x.at[5].set(x[21])
-    value, slope = jax.value_and_grad(force_field())(x)
+    value, slope = energy_and_gradient(x)
     assert np.isfinite(value)
     assert np.isfinite(slope).all()
     assert value > 1000.0
@@ -182,7 +185,7 @@ def test_coordinates_go_round_and_their_volume_is_that_of_autodiff():
             y = Z_MATRIX.to_positions(Internal(bonds, angles, torsions))
             return (y + jnp.cross(p[3:6], y) + p[:3]).ravel()
 
-        jacobian = jax.jacfwd(moved)(jnp.concatenate([jnp.zeros(6), *internal]))
+        jacobian = jax.jit(jax.jacfwd(moved))(jnp.concatenate([jnp.zeros(6), *internal]))
         np.testing.assert_allclose(Z_MATRIX.log_det(internal), jnp.linalg.slogdet(jacobian)[1], atol=1e-9)
 
 

@@ -23,6 +23,7 @@ from flowjax.distributions import AbstractDistribution
 from trade.condition import Condition
 from trade.config import from_json, to_json
 from trade.errors import TradeError
+from trade.flows.circular import CircularFlow
 from trade.flows.conditioner import MLP, ResidualMLP
 from trade.flows.convolution import Convolutional
 from trade.flows.latent import Normal, PowerScaled
@@ -37,7 +38,7 @@ from trade.training.metrics import read_metrics
 from trade.training.state import Program
 
 FORMAT = 1
-_RECIPES = (SplineFlow, VolumePreservingFlow, LatticeFlow, ConvolutionalFlow)
+_RECIPES = (SplineFlow, VolumePreservingFlow, LatticeFlow, ConvolutionalFlow, CircularFlow)
 PLAIN = {c.__name__: c for c in (Condition, MLP, ResidualMLP, Convolutional, Normal, PowerScaled, *_RECIPES)}
 TARGETS = {c.__name__: c for c in (Augmented, GaussianMixture, MultiWell, ScalarField)}
 

@@ -1,6 +1,7 @@
 """Conditional flows on flowjax's interfaces."""
 
 from trade.flows.affine import VolumePreservingCoupling
+from trade.flows.circular import CircularCoupling, CircularFlow
 from trade.flows.conditioner import MLP, ResidualMLP
 from trade.flows.convolution import Convolutional
 from trade.flows.coupling import SplineCoupling, Stack
@@ -12,6 +13,8 @@ from trade.flows.standardise import Standardise, adapt_to_data
 
 __all__ = [
     "MLP",
+    "CircularCoupling",
+    "CircularFlow",
     "Convolutional",
     "ConvolutionalFlow",
     "Flow",

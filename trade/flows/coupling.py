@@ -6,6 +6,7 @@ loss differentiates, so there the spline is evaluated directly.
 """
 
 from collections.abc import Callable
+from typing import Self
 
 import equinox as eqx
 import jax
@@ -53,41 +54,62 @@ class SplineCoupling(AbstractBijection):
         self.shape = (dim,)
         self.cond_shape = None if cond_dim is None else (cond_dim,)
         self.bins, self.interval = bins, float(interval)
-        outputs = (dim - self.passive) * (spline.parameter_count(bins) + 2)
-        self.network = network.build(key_net, self.passive + (cond_dim or 0), outputs)
-        self.permutation = non_trainable(_alternating_permutation(key_perm, dim, self.passive))
+        outputs = (dim - self.passive) * (self.spline_parameters + 2)
+        self.network = network.build(key_net, self.features + (cond_dim or 0), outputs)
+        self.permutation = non_trainable(alternating_permutation(key_perm, dim, self.passive))
 
     @property
     def passive(self) -> int:
         """How many coordinates pass unchanged."""
         return self.shape[0] // 2
 
+    @property
+    def features(self) -> int:
+        """How many numbers the network sees of them."""
+        return self.passive
+
+    @property
+    def spline_parameters(self) -> int:
+        """How many parameters each spline takes."""
+        return spline.parameter_count(self.bins)
+
+    def permuted_by(self, permutation: Array) -> Self:
+        """The same layer with another permutation matrix."""
+        return eqx.tree_at(lambda m: m.permutation, self, non_trainable(permutation), is_leaf=_is_frozen)
+
     def _parameters(self, passive: Array, condition: Array | None) -> tuple[Array, Array, Array]:
         # The network sees bounded inputs and gives a bounded shift and scale: otherwise a state
         # far outside could push the next layer's farther still, and training would run away.
-        inputs = bounded(passive, self.interval)
+        inputs = self._seen(passive)
         if self.cond_shape is not None and condition is not None:  # a flow also passes what only its latent depends on
             inputs = jnp.concatenate([inputs, condition])
         raw = self.network(inputs).reshape(self.shape[0] - self.passive, -1)
         # Split and not sliced: the derivative joins the parts, where that of slices would pad and add them.
-        count = spline.parameter_count(self.bins)
+        count = self.spline_parameters
         raw, log_scale, shift = jnp.split(raw, [count, count + 1], axis=-1)
         return raw, bounded(log_scale[:, 0], MAX_LOG_SCALE), bounded(shift[:, 0], self.interval)
 
+    def _seen(self, passive: Array) -> Array:
+        return bounded(passive, self.interval)
+
+    def _splined(self, active: Array, raw: Array, log_scale: Array, shift: Array) -> tuple[Array, Array]:
+        active, log_slope = spline.forward(active, raw, self.interval)
+        return active * jnp.exp(log_scale) + shift, log_slope + log_scale
+
+    def _unsplined(self, active: Array, raw: Array, log_scale: Array, shift: Array) -> tuple[Array, Array]:
+        active, log_slope = spline.inverse((active - shift) * jnp.exp(-log_scale), raw, self.interval)
+        return active, log_slope - log_scale
+
     def inverse_and_log_det(self, y: Array, condition: Array | None = None) -> tuple[Array, Array]:
         passive, active = jnp.split(y, [self.passive])
-        raw, log_scale, shift = self._parameters(passive, condition)
-        active, log_slope = spline.forward(active, raw, self.interval)
-        active = active * jnp.exp(log_scale) + shift
-        return self._permute(jnp.concatenate([passive, active])), jnp.sum(log_slope + log_scale)
+        active, log_slope = self._splined(active, *self._parameters(passive, condition))
+        return self._permute(jnp.concatenate([passive, active])), jnp.sum(log_slope)
 
     def transform_and_log_det(self, x: Array, condition: Array | None = None) -> tuple[Array, Array]:
         x = self._permute(x, back=True)
         passive, active = jnp.split(x, [self.passive])
-        raw, log_scale, shift = self._parameters(passive, condition)
-        active = (active - shift) * jnp.exp(-log_scale)
-        active, log_slope = spline.inverse(active, raw, self.interval)
-        return jnp.concatenate([passive, active]), jnp.sum(log_slope - log_scale)
+        active, log_slope = self._unsplined(active, *self._parameters(passive, condition))
+        return jnp.concatenate([passive, active]), jnp.sum(log_slope)
 
     def _permute(self, x: Array, *, back: bool = False) -> Array:
         # A product with a 0/1 matrix at full precision is exact, and its transpose is
@@ -96,12 +118,16 @@ class SplineCoupling(AbstractBijection):
         return jnp.matmul(matrix, x, precision=jax.lax.Precision.HIGHEST)
 
 
+def _is_frozen(node: object) -> bool:
+    return isinstance(node, NonTrainable)
+
+
 def bounded(x: Array, limit: float) -> Array:
     """x near zero, ±limit far away."""
     return limit * jnp.tanh(x / limit)
 
 
-def _alternating_permutation(key: Array, dim: int, passive: int) -> Array:
+def alternating_permutation(key: Array, dim: int, passive: int) -> Array:
     """A random permutation matrix after which every passive coordinate was just active."""
     key_active, key_rest = jax.random.split(key)
     active = jax.random.permutation(key_active, jnp.arange(passive, dim))

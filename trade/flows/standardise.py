@@ -3,6 +3,7 @@
 import equinox as eqx
 import jax
 import jax.numpy as jnp
+import numpy as np
 from flowjax.bijections import AbstractBijection
 from flowjax.distributions import AbstractDistribution
 from jax import Array
@@ -19,6 +20,8 @@ class Standardise(AbstractBijection):
         shape: Shape of the states.
         reach: Where the farthest state comes to lie in z.
         shared: One scale for all coordinates and no shift, so that a field keeps its symmetries.
+        angles: Coordinates of a vector that are angles in radians: not moved, and scaled to the circle.
+        half_circle: What π becomes in z.
     """
 
     location: Array | NonTrainable
@@ -26,12 +29,26 @@ class Standardise(AbstractBijection):
     shape: tuple[int, ...] = eqx.field(static=True)
     reach: float = eqx.field(static=True)
     shared: bool = eqx.field(static=True)
+    angles: tuple[int, ...] = eqx.field(static=True)
+    half_circle: float = eqx.field(static=True)
     cond_shape = None
 
-    def __init__(self, shape: tuple[int, ...], reach: float, *, shared: bool = False) -> None:
-        self.location = non_trainable(jnp.zeros(shape))
-        self.scale = non_trainable(jnp.ones(shape))
+    def __init__(
+        self,
+        shape: tuple[int, ...],
+        reach: float,
+        *,
+        shared: bool = False,
+        angles: tuple[int, ...] = (),
+        half_circle: float = jnp.pi,
+    ) -> None:
         self.shape, self.reach, self.shared = shape, float(reach), shared
+        self.angles, self.half_circle = angles, float(half_circle)
+        self.location = non_trainable(jnp.zeros(shape))
+        self.scale = non_trainable(self._turned(jnp.ones(shape), jnp.pi / self.half_circle))
+
+    def _turned(self, values: Array, of_angles: float) -> Array:
+        return values.at[np.array(self.angles)].set(of_angles) if self.angles else values
 
     def adapted(self, data: Array) -> "Standardise":
         """The layer with location and scale measured on data of shape (n, *shape)."""
@@ -40,7 +57,8 @@ class Standardise(AbstractBijection):
         over = None if self.shared else 0
         scale = jnp.maximum(jnp.sqrt(jnp.mean(spread**2, axis=over)), spread.max(axis=over) / self.reach)
         scale = jnp.broadcast_to(scale, self.shape)
-        scale = jnp.where(scale > 0, scale, 1.0)
+        scale = self._turned(jnp.where(scale > 0, scale, 1.0), jnp.pi / self.half_circle)
+        location = self._turned(location, 0.0)
         values = (non_trainable(location), non_trainable(scale))
         return eqx.tree_at(lambda m: (m.location, m.scale), self, values, is_leaf=_is_frozen)
 

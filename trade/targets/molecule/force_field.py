@@ -5,6 +5,7 @@ from pathlib import Path
 from typing import Any
 
 import equinox as eqx
+import jax
 import jax.numpy as jnp
 import numpy as np
 from jax import Array
@@ -124,6 +125,9 @@ class ForceField(eqx.Module):
         """The energy, term by term."""
         if x.shape != (len(self.masses), 3):
             raise TradeError(f"Positions must have shape ({len(self.masses)}, 3), got {x.shape}.")
+        return _cast(self, x.dtype)._parts(x)
+
+    def _parts(self, x: Array) -> dict[str, Array]:
         # All distances at once: gathers, and still more their derivatives, are slower than a square of few atoms.
         square = sum((jnp.square(v[:, None] - v) for v in x.T), jnp.zeros((), x.dtype))
         r = jnp.sqrt(jnp.maximum(square, CLOSEST**2))
@@ -221,6 +225,13 @@ def _born_radii(solvent: Solvent, r: Array) -> Array:
     counts = (radius < r + other) & ~np.eye(len(own), dtype=bool)
     psi = 0.5 * own * jnp.sum(jnp.where(counts, covered, 0.0), axis=1)
     return jnp.reciprocal(1.0 / own - jnp.tanh(psi - 0.8 * psi**2 + 4.85 * psi**3) / solvent.radius)
+
+
+def _cast(tree: ForceField, dtype: Any) -> ForceField:
+    """The parameters in the precision of the positions."""
+    return jax.tree.map(
+        lambda a: jnp.asarray(a, dtype) if isinstance(a, np.ndarray) and a.dtype.kind == "f" else a, tree
+    )
 
 
 def _plain(tree: Any) -> Any:

@@ -1,0 +1,130 @@
+"""Flows with angles among their coordinates: periodic densities, scored as drawn, and TRADE on a circle."""
+
+from functools import partial
+
+import equinox as eqx
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+from small_flows import KEY, TINY, cast, noisy, precision
+
+from trade import Adam, Condition, Gradient, Model, Target, Trade, TradeError, fit, load
+from trade.flows import CircularCoupling, CircularFlow, PowerScaled, adapt_to_data
+
+CONDITION = Condition(0.5, 1.0, boundary=(1.0,))
+INTERVAL, ANGULAR = 4.0, jnp.array([False, True, True, False, True])
+
+
+fast = partial(eqx.filter_jit, compiler_options={"xla_backend_optimization_level": 0})
+
+
+def modulo(x, angular, circle):
+    """Zero where two states are the same point."""
+    return np.where(angular, x - circle * np.round(x / circle), x)
+
+
+@pytest.mark.parametrize("dtype", [np.float32, np.float64])
+def test_coupling_inverts_on_the_circle_and_knows_its_determinant(dtype):
+    tight, loose = (2e-4, 2e-3) if dtype == np.float32 else (1e-9, 1e-8)
+    layer = noisy(CircularCoupling(KEY, ANGULAR, 1, network=TINY, bins=4, interval=INTERVAL), scale=0.3)
+    with precision(dtype):
+        layer = cast(layer, dtype)
+        x = jnp.asarray(np.random.default_rng(0).uniform(-1.5 * INTERVAL, 1.5 * INTERVAL, (40, 5)), dtype)
+        c = jnp.array([0.3], dtype)
+        passes = {}
+        for name in ("inverse", "transform"):
+
+            def apply(v, name=name):
+                return getattr(layer, f"{name}_and_log_det")(v, c)
+
+            passes[name] = fast(jax.vmap(lambda v, f=apply: (*f(v), jax.jacfwd(lambda w: f(w)[0])(v))))
+        # On the side of the latent the coordinates come in another order.
+        orders = {"inverse": ANGULAR, "transform": np.asarray(layer.permutation.unwrap() @ ANGULAR > 0)}
+        for there, back in (("inverse", "transform"), ("transform", "inverse")):
+            image, log_det, jacobian = passes[there](x)
+            home, other, _ = passes[back](image)
+            np.testing.assert_allclose(modulo(np.asarray(home - x), orders[there], 2 * INTERVAL), 0.0, atol=tight)
+            np.testing.assert_allclose(log_det, -other, atol=loose)
+            np.testing.assert_allclose(log_det, np.linalg.slogdet(np.asarray(jacobian))[1], atol=loose)
+            assert np.abs(log_det).max() > 0.1
+
+
+@pytest.fixture(scope="module")
+def model():
+    """An angle and a length of 3 ± 0.2."""
+    recipe = CircularFlow((2,), CONDITION, angles=(0,), blocks=3, bins=4, network=TINY, latent=PowerScaled(1.0))
+    data = np.stack([np.linspace(-3, 3, 100), 3 + 0.2 * np.random.default_rng(0).standard_normal(100)], axis=1)
+    return Model(adapt_to_data(noisy(recipe.build(KEY), scale=0.3), jnp.asarray(data, jnp.float32)), CONDITION)
+
+
+@pytest.mark.parametrize("c", [0.5, 1.0])
+def test_samples_are_scored_as_drawn_and_the_density_is_normalised(model, c):
+    x, log_p = (np.asarray(a, np.float64) for a in model.sample_and_log_prob(KEY, 40_000, c))
+    assert np.abs(x[:, 0]).max() <= np.pi + 1e-5
+    np.testing.assert_allclose(model.log_prob(x, c), log_p, atol=5e-3)
+    phi = np.linspace(-np.pi, np.pi, 201)[:-1]
+    b = np.linspace(x[:, 1].min() - 0.5, x[:, 1].max() + 0.5, 200)
+    points = np.stack(np.meshgrid(phi, b, indexing="ij"), -1).reshape(-1, 2)
+    mass = np.exp(np.asarray(model.log_prob(points, c), np.float64)) * (phi[1] - phi[0]) * (b[1] - b[0])
+    np.testing.assert_allclose(mass.sum(), 1.0, atol=5e-3)
+    for function in (lambda v: np.cos(v[:, 0]), lambda v: np.sin(v[:, 0]), lambda v: v[:, 1] * np.cos(v[:, 0])):
+        error = function(x).std() / np.sqrt(len(x))
+        assert abs(function(x).mean() - mass @ function(points) / mass.sum()) < 5 * error + 1e-3
+
+
+def test_density_is_periodic_in_angles_alone(model):
+    x = model.sample(KEY, 200, 0.7)
+    turned = np.asarray(model.log_prob(x + jnp.array([2 * np.pi, 0.0]), 0.7))
+    np.testing.assert_allclose(turned, model.log_prob(x, 0.7), atol=5e-3)
+    assert np.abs(turned - np.asarray(model.log_prob(x + jnp.array([0.0, 0.3]), 0.7))).max() > 0.1
+
+
+def test_fresh_flow_is_uniform_on_the_circle_and_its_latent_beside():
+    recipe = CircularFlow((3,), CONDITION, angles=(1,), blocks=2, bins=4, network=TINY, latent=PowerScaled(1.0))
+    fresh = Model(recipe.build(KEY), CONDITION)
+    x = np.random.default_rng(0).uniform(-3, 3, (50, 3))
+    normal = -0.5 * (x[:, [0, 2]] ** 2).sum(axis=1) / 0.5 - np.log(2 * np.pi * 0.5)
+    np.testing.assert_allclose(fresh.log_prob(x, 0.5), normal - np.log(2 * np.pi), atol=1e-4)
+
+
+def energy(x, T):
+    return -(-2.0 * jnp.cos(x[0]) + 2.0 * (x[1] - 0.5 * jnp.sin(x[0])) ** 2) / T
+
+
+def test_trade_on_a_circle_and_its_file(tmp_path):
+    """Data at T = 1, exact density at T = 0.5: the angle sharpens, and the length follows it."""
+    target = Target(energy, (2,), CONDITION)
+    random = np.random.default_rng(0)
+    phi = random.vonmises(0.0, 2.0, 10_000)
+    data = np.stack([phi, 0.5 * np.sin(phi) + 0.5 * random.standard_normal(10_000)], axis=1)
+    recipe = CircularFlow((2,), CONDITION, angles=(0,), blocks=4, bins=6, network=TINY, latent=PowerScaled(1.0))
+    objective = Trade(Gradient(conditions_per_step=8, points_per_condition=32))
+    run = fit(
+        recipe.build, target, {1.0: data}, objective, 500, optimiser=Adam(1e-2), progress=False, out=tmp_path / "run"
+    )
+    axis, b = np.linspace(-np.pi, np.pi, 161)[:-1], np.linspace(-3, 3, 161)
+    points = np.stack(np.meshgrid(axis, b, indexing="ij"), -1).reshape(-1, 2)
+    log_q = np.asarray(jax.vmap(lambda v: energy(v, 0.5))(jnp.asarray(points)), np.float64)
+    q = np.exp(log_q - log_q.max())
+    q /= q.sum() * (axis[1] - axis[0]) * (b[1] - b[0])
+    kl = np.sum(q * (np.log(q) - np.asarray(run.model.log_prob(points, 0.5), np.float64)) / q.sum())
+    print("KL", kl)
+    assert kl < 0.03
+    again = load(tmp_path / "run", target=target).model
+    np.testing.assert_array_equal(again.log_prob(points[:100], 0.5), run.model.log_prob(points[:100], 0.5))
+
+
+@pytest.mark.parametrize(
+    ("shape", "angles", "message"),
+    [
+        ((2,), (2,), "different coordinates below 2"),
+        ((2,), (0, 0), "different coordinates below 2"),
+        ((2,), (), "some angles and some other"),
+        ((2,), (0, 1), "some angles and some other"),
+        ((2, 2), (0,), "a vector of 2 or more"),
+    ],
+)
+def test_bad_recipes_are_refused(shape, angles, message):
+    with pytest.raises(TradeError, match=message):
+        CircularFlow(shape, CONDITION, angles=angles)
