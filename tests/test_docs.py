@@ -1,11 +1,15 @@
 """The pages of the documentation that promise to run, run as they are printed."""
 
+import json
 import re
+import subprocess
+import sys
 from pathlib import Path
 
 import jax
 import jax.numpy as jnp
 import numpy as np
+import pytest
 
 DOCS = Path(__file__).parent.parent / "docs"
 
@@ -39,3 +43,18 @@ def test_simulator_page_leads_from_pairs_to_power_posteriors():
             widths.append(np.log(x.std(axis=0) / width))
         assert np.abs(means).mean() < 0.2
         assert np.abs(np.mean(widths, axis=0)).max() < 0.1
+
+
+@pytest.mark.slow
+def test_o_rings_agree_with_hmc_at_both_ends(tmp_path):
+    """The worked example, through its command line: means and intervals at β = 0.25 and 2, without data there."""
+    script = DOCS.parent / "examples" / "o_rings.py"
+    subprocess.run([sys.executable, script, "--out", tmp_path], check=True, capture_output=True)
+    rows = json.loads((tmp_path / "results.json").read_text())["rows"]
+    values = {(r["method"], r["metric"], r["condition"]): r["mean"] for r in rows}
+    assert min(v for (_, metric, _), v in values.items() if metric == "ess") > 0.85
+    for beta in (0.25, 2.0):
+        for metric in ("slope", "slope_low", "slope_high", "intercept"):
+            width = values["hmc", "slope_high", beta] - values["hmc", "slope_low", beta]
+            assert abs(values["trade", metric, beta] - values["hmc", metric, beta]) < 0.05 * width
+    assert (tmp_path / "sensitivity.png").stat().st_size > 10_000
