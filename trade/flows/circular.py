@@ -1,7 +1,8 @@
 """Flows for states some of whose coordinates are angles: torsions of a molecule beside its bonds."""
 
 from dataclasses import dataclass, field
-from math import pi, prod
+from math import pi
+from typing import Any
 
 import equinox as eqx
 import jax
@@ -12,7 +13,7 @@ from flowjax.distributions import AbstractDistribution
 from jax import Array
 
 from trade.condition import Condition
-from trade.errors import TradeError
+from trade.errors import TradeError, check_integers
 from trade.flows import spline
 from trade.flows.conditioner import MLP, ResidualMLP
 from trade.flows.coupling import SplineCoupling, Stack, alternating_permutation
@@ -37,10 +38,9 @@ class CircularCoupling(SplineCoupling):
         cond_dim: int,
         *,
         network: MLP | ResidualMLP,
-        bins: int = 8,
-        interval: float = 4.0,
+        **options: Any,
     ) -> None:
-        super().__init__(key, len(angular), cond_dim, network=network, bins=bins, interval=interval)
+        super().__init__(key, len(angular), cond_dim, network=network, **options)
         self.angular = angular
 
     @property
@@ -124,9 +124,10 @@ class CircularFlow:
     unroll: int = 0
 
     def __post_init__(self) -> None:
+        check_integers(self, blocks=1, bins=2)
         if len(self.shape) != 1 or self.shape[0] < 2:
             raise TradeError(f"CircularFlow needs a vector of 2 or more entries, got shape {self.shape}.")
-        dim = prod(self.shape)
+        (dim,) = self.shape
         if len(set(self.angles)) != len(self.angles) or not all(0 <= i < dim for i in self.angles):
             raise TradeError(f"CircularFlow angles must be different coordinates below {dim}, got {self.angles}.")
         if not 0 < len(self.angles) < dim:
@@ -143,9 +144,10 @@ class CircularFlow:
             orders.append(np.asarray(alternating_permutation(k, dim, dim // 2)))
             flags.append(orders[-1] @ flags[-1] > 0)
 
+        options: dict[str, Any] = {"network": self.network, "bins": self.bins, "interval": self.interval}
+
         def layer(k: Array, angular: Array, order: Array) -> CircularCoupling:
-            made = CircularCoupling(k, angular, 1, network=self.network, bins=self.bins, interval=self.interval)
-            return made.permuted_by(order)
+            return CircularCoupling(k, angular, 1, permutation=order, **options)
 
         keys = jax.random.split(key_layers, self.blocks)
         layers = eqx.filter_vmap(layer)(keys, jnp.asarray(np.array(flags[:-1])), jnp.asarray(np.array(orders)))

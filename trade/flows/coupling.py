@@ -6,7 +6,6 @@ loss differentiates, so there the spline is evaluated directly.
 """
 
 from collections.abc import Callable
-from typing import Self
 
 import equinox as eqx
 import jax
@@ -49,6 +48,7 @@ class SplineCoupling(AbstractBijection):
         network: MLP | ResidualMLP,
         bins: int = 10,
         interval: float = 4.0,
+        permutation: Array | None = None,
     ) -> None:
         key_net, key_perm = jax.random.split(key)
         self.shape = (dim,)
@@ -56,7 +56,9 @@ class SplineCoupling(AbstractBijection):
         self.bins, self.interval = bins, float(interval)
         outputs = (dim - self.passive) * (self.spline_parameters + 2)
         self.network = network.build(key_net, self.features + (cond_dim or 0), outputs)
-        self.permutation = non_trainable(alternating_permutation(key_perm, dim, self.passive))
+        if permutation is None:
+            permutation = alternating_permutation(key_perm, dim, self.passive)
+        self.permutation = non_trainable(permutation)
 
     @property
     def passive(self) -> int:
@@ -72,10 +74,6 @@ class SplineCoupling(AbstractBijection):
     def spline_parameters(self) -> int:
         """How many parameters each spline takes."""
         return spline.parameter_count(self.bins)
-
-    def permuted_by(self, permutation: Array) -> Self:
-        """The same layer with another permutation matrix."""
-        return eqx.tree_at(lambda m: m.permutation, self, non_trainable(permutation), is_leaf=_is_frozen)
 
     def _parameters(self, passive: Array, condition: Array | None) -> tuple[Array, Array, Array]:
         # The network sees bounded inputs and gives a bounded shift and scale: otherwise a state
@@ -116,10 +114,6 @@ class SplineCoupling(AbstractBijection):
         # another product, where a gather would need a scatter.
         matrix: Array = self.permutation.T if back else self.permutation  # pyright: ignore
         return jnp.matmul(matrix, x, precision=jax.lax.Precision.HIGHEST)
-
-
-def _is_frozen(node: object) -> bool:
-    return isinstance(node, NonTrainable)
 
 
 def bounded(x: Array, limit: float) -> Array:

@@ -11,7 +11,7 @@ from flowjax.distributions import AbstractDistribution, AbstractTransformed
 from jax import Array
 
 from trade.condition import Condition
-from trade.errors import TradeError
+from trade.errors import TradeError, check_integers
 from trade.flows import spline
 from trade.flows.affine import Volume, VolumePreservingCoupling
 from trade.flows.conditioner import MLP, Embedding, ResidualMLP
@@ -67,10 +67,7 @@ class SplineFlow:
     unroll: int = 0
 
     def __post_init__(self) -> None:
-        for name, least in (("blocks", 1), ("bins", 2), ("rescale", 0), ("embedding", 0), ("observation_size", 0)):
-            value = getattr(self, name)
-            if not isinstance(value, int) or value < least:
-                raise TradeError(f"SplineFlow {name} must be an integer of at least {least}, got {value!r}.")
+        check_integers(self, blocks=1, bins=2, rescale=0, embedding=0, observation_size=0)
         if self.bins * spline.MIN_BIN >= 1:
             raise TradeError(f"SplineFlow bins must be fewer than {1 / spline.MIN_BIN:.0f}, got {self.bins}.")
         if not self.interval > 0:

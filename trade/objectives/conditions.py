@@ -11,7 +11,7 @@ import jax
 import jax.numpy as jnp
 from jax import Array
 
-from trade.errors import TradeError
+from trade.errors import TradeError, check_integers
 from trade.objectives.term import Clock, Problem, State
 
 
@@ -118,8 +118,7 @@ class CausalGrid:
     initial: float = 1.0
 
     def __post_init__(self) -> None:
-        if not isinstance(self.points, int) or self.points < 2:
-            raise TradeError(f"CausalGrid points must be an integer of at least 2, got {self.points!r}.")
+        check_integers(self, points=2)
         if not 0.0 <= self.ema < 1.0:
             raise TradeError(f"CausalGrid ema must lie in [0, 1), got {self.ema!r}.")
 

@@ -10,7 +10,7 @@ import jax.numpy as jnp
 import numpy as np
 from jax import Array
 
-from trade.errors import TradeError
+from trade.errors import TradeError, check_integers
 from trade.target import AbstractTarget
 
 Observables = Callable[[Array], Array]
@@ -59,10 +59,7 @@ class MarkovChains:
     def __post_init__(self) -> None:
         if self.kernel not in ("hmc", "langevin"):
             raise TradeError(f"MarkovChains kernel must be 'hmc' or 'langevin', got {self.kernel!r}.")
-        for name, least in (("chains", 2), ("integration_steps", 1), ("pilot", 8)):
-            value = getattr(self, name)
-            if not isinstance(value, int) or value < least:
-                raise TradeError(f"MarkovChains {name} must be an integer of at least {least}, got {value!r}.")
+        check_integers(self, chains=2, integration_steps=1, pilot=8)
 
     def sample(
         self, target: AbstractTarget, key: Array, n: int, c: float, observables: Observables | None = None
@@ -132,16 +129,32 @@ class _Seen(NamedTuple):
 
 @eqx.filter_jit
 def _tune(problem: _Problem, key: Array) -> tuple[Array, Array]:
-    """Step size and inverse masses, on one chain."""
+    key_start, key_run = jax.random.split(key)
+    start = jax.random.normal(key_start, problem.target.shape)
+    return tune(problem.log_density, start, key_run, problem.longest, steps=500)
+
+
+def tune(
+    log_density: Callable[[Array], Array], start: Array, key: Array, longest: int, steps: int
+) -> tuple[Array, Array]:
+    """Step size and inverse masses of HMC, on one chain."""
     import blackjax  # noqa: PLC0415  its import takes seconds
 
-    key_start, key_run = jax.random.split(key)
-    warmup = blackjax.window_adaptation(
-        blackjax.hmc, problem.log_density, num_integration_steps=max(problem.longest // 2, 1)
-    )
-    start = jax.random.normal(key_start, problem.target.shape)
-    (_, parameters), _ = warmup.run(key_run, start, num_steps=500)  # pyright: ignore
+    warmup = blackjax.window_adaptation(blackjax.hmc, log_density, num_integration_steps=max(longest // 2, 1))
+    (_, parameters), _ = warmup.run(key, start, num_steps=steps)  # pyright: ignore
     return parameters["step_size"], parameters["inverse_mass_matrix"]
+
+
+def hmc(log_density: Callable[[Array], Array], tuned: tuple[Array, Array], longest: int) -> Any:
+    """BlackJAX's HMC with trajectories of random length.
+
+    Those of one length come back to where they were, in the modes of that period.
+    """
+    import blackjax  # noqa: PLC0415
+
+    return blackjax.dynamic_hmc(
+        log_density, *tuned, integration_steps_fn=lambda k: jax.random.randint(k, (), 1, longest + 1)
+    )
 
 
 @eqx.filter_jit
@@ -149,14 +162,7 @@ def _trajectories(
     problem: _Problem, tuned: tuple[Array, Array], x: Array, key: Array, kept: int, thinning: Array
 ) -> tuple[Array, _Seen, Array]:
     """``kept`` times ``thinning`` trajectories from x; the last state of each lot is kept."""
-    import blackjax  # noqa: PLC0415
-
-    # Trajectories of random length: those of one length come back to where they were, in the modes of that period.
-    kernel = blackjax.dynamic_hmc(
-        problem.log_density,
-        *tuned,
-        integration_steps_fn=lambda k: jax.random.randint(k, (), 1, problem.longest + 1),
-    )
+    kernel = hmc(problem.log_density, tuned, problem.longest)
 
     def lot(states: Any, key: Array) -> tuple[Any, tuple[_Seen, Array]]:
         def move(i: Array, carry: tuple[Any, Array]) -> tuple[Any, Array]:

@@ -11,7 +11,8 @@ import numpy as np
 from jax import Array
 from jax.typing import ArrayLike
 
-from trade.errors import TradeError
+from trade.errors import TradeError, check_integers
+from trade.sampling.mcmc import hmc, tune
 from trade.target import AbstractTarget
 
 
@@ -50,10 +51,7 @@ class ReplicaExchange:
     thinning: int = 10
 
     def __post_init__(self) -> None:
-        for name, least in (("rungs", 2), ("ensembles", 1), ("integration_steps", 1), ("thinning", 1)):
-            value = getattr(self, name)
-            if not isinstance(value, int) or value < least:
-                raise TradeError(f"ReplicaExchange {name} must be an integer of at least {least}, got {value!r}.")
+        check_integers(self, rungs=2, ensembles=1, integration_steps=1, thermalisation=0, thinning=1)
 
     def sample(self, target: AbstractTarget, key: Array, n: int, at: Sequence[float], start: ArrayLike) -> Exchanged:
         """At least n samples at each of the wanted conditions.
@@ -76,7 +74,7 @@ class ReplicaExchange:
             raise TradeError(f"start must be one state of shape {target.shape}, got {x.shape}.")
         keys = jax.random.split(key, 3)
         c = jnp.asarray(ladder, float)
-        tuned = _tune(target, c, x, jax.random.split(keys[0], self.rungs))
+        tuned = _tune(target, c, x, jax.random.split(keys[0], self.rungs), self.integration_steps)
         states = jnp.broadcast_to(x, (self.ensembles, self.rungs, *x.shape))
         run = _Run(target, c, tuned, self.integration_steps)
         states, _ = _sweeps(run, states, keys[1], 1, jnp.asarray(self.thermalisation), tuple(rungs))
@@ -94,16 +92,9 @@ class _Run(NamedTuple):
 
 
 @eqx.filter_jit
-def _tune(target: AbstractTarget, ladder: Array, start: Array, keys: Array) -> tuple[Array, Array]:
-    """Step size and inverse masses at every rung, each on a chain of its own."""
-    import blackjax  # noqa: PLC0415  its import takes seconds
-
-    def one(c: Array, key: Array) -> tuple[Array, Array]:
-        warmup = blackjax.window_adaptation(blackjax.hmc, lambda v: target.log_density(v, c), num_integration_steps=10)
-        (_, found), _ = warmup.run(key, start, num_steps=1000)  # pyright: ignore
-        return found["step_size"], found["inverse_mass_matrix"]
-
-    return jax.vmap(one)(ladder, keys)
+def _tune(target: AbstractTarget, ladder: Array, start: Array, keys: Array, longest: int) -> tuple[Array, Array]:
+    """At every rung, each on a chain of its own."""
+    return jax.vmap(lambda c, k: tune(lambda v: target.log_density(v, c), start, k, longest, steps=1000))(ladder, keys)
 
 
 @eqx.filter_jit
@@ -111,18 +102,11 @@ def _sweeps(
     run: _Run, states: Array, key: Array, kept: int, thinning: Array, rungs: tuple[int, ...]
 ) -> tuple[Array, tuple[Array, Array, Array]]:
     """``kept`` times ``thinning`` sweeps; the last state of each lot is kept at some rungs."""
-    import blackjax  # noqa: PLC0415
-
     target, ladder, tuned, longest = run
     count = len(ladder)
 
-    def move(x: Array, c: Array, step: Array, mass: Array, key: Array) -> tuple[Array, Array]:
-        kernel = blackjax.dynamic_hmc(
-            lambda v: target.log_density(v, c),
-            step,
-            mass,
-            integration_steps_fn=lambda k: jax.random.randint(k, (), 1, longest + 1),
-        )
+    def move(x: Array, c: Array, tuned: tuple[Array, Array], key: Array) -> tuple[Array, Array]:
+        kernel = hmc(lambda v: target.log_density(v, c), tuned, longest)
         one, two = jax.random.split(key)
         state, info = kernel.step(two, kernel.init(x, one))
         return state.position, info.acceptance_rate  # pyright: ignore
@@ -145,8 +129,7 @@ def _sweeps(
         x, key, moved, exchanged = carry
         key, key_move, key_swap = jax.random.split(key, 3)
         keys = jax.random.split(key_move, x.shape[:2])
-        over_rungs = jax.vmap(move, in_axes=(0, 0, 0, 0, 0))
-        x, rate = jax.vmap(over_rungs, in_axes=(0, None, None, None, 0))(x, ladder, *tuned, keys)
+        x, rate = jax.vmap(jax.vmap(move), in_axes=(0, None, None, 0))(x, ladder, tuned, keys)
         x, swapped = jax.vmap(swap)(x, jax.random.split(key_swap, len(x)))
         return x, key, moved + rate.mean(axis=0), exchanged + swapped.mean(axis=0)
 

@@ -62,11 +62,8 @@ class Molecule(AbstractTarget):
         return self.force_field(self.to_positions(z))
 
     def log_volume(self, z: Array) -> Array:
-        """log |∂x/∂z| over all bonds and angles, also where no molecule is."""
-        internal = self._internal(z)
-        bonds = jnp.maximum(jnp.abs(internal.bonds), 1e-6)
-        sines = jnp.maximum(jnp.abs(jnp.sin(internal.angles)), 1e-6)
-        return 2.0 * jnp.sum(jnp.log(bonds)) + jnp.sum(jnp.log(sines))
+        """log |∂x/∂z| over all bonds and angles."""
+        return self.z_matrix.log_det(self._internal(z))
 
     def log_density(self, x: Array, c: Array, y: Array | None = None) -> Array:
         """-U/kT + log |∂x/∂z|."""

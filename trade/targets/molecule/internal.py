@@ -92,7 +92,10 @@ class ZMatrix:
 
     def log_det(self, internal: Internal) -> Array:
         """log |∂ positions / ∂ internal|, up to the volume of rigid motions: 2 Σ log b + Σ log sin θ."""
-        return 2.0 * jnp.sum(jnp.log(internal.bonds)) + jnp.sum(jnp.log(jnp.sin(internal.angles)))
+        # Finite also where no molecule is.
+        bonds = jnp.maximum(jnp.abs(internal.bonds), 1e-6)
+        sines = jnp.maximum(jnp.abs(jnp.sin(internal.angles)), 1e-6)
+        return 2.0 * jnp.sum(jnp.log(bonds)) + jnp.sum(jnp.log(sines))
 
 
 def _place(bonded: Array, second: Array, third: Array, bond: Array, theta: Array, phi: Array) -> Array:
