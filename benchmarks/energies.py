@@ -7,14 +7,14 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from trade.targets.molecule.alanine_dipeptide import alanine_dipeptide
+from trade.targets.molecule.alanine_dipeptide import AlanineDipeptide
 
 BATCH, ONE_BY_ONE = 16_384, 2_000
 
 
 def measure_energies(rounds: int) -> dict[str, Any]:
     """Median rates, in turns, and their ratio; without OpenMM only ours."""
-    molecule = alanine_dipeptide()
+    molecule = AlanineDipeptide()
     state = jnp.concatenate([jnp.full(9, 0.14), jnp.full(20, 1.95), jnp.linspace(-3.0, 3.0, 19)])
     states = state + 0.01 * jax.random.normal(jax.random.key(0), (BATCH, 48))
     x = jax.vmap(molecule.to_positions)(states)

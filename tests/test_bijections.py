@@ -13,12 +13,14 @@ from paramax import unwrap
 from small_flows import KEY, TINY, all_finite, cast, noisy, precision
 
 from trade.flows import (
+    AffineCoupling,
     Convolutional,
     Rescale,
     SplineCoupling,
     Stack,
     Standardise,
     VolumePreservingCoupling,
+    Whiten,
 )
 from trade.flows.coupling import alternating_permutation
 from trade.flows.lattice import DownSampled, LatticeCoupling, Spectrum, ZeroMode
@@ -62,6 +64,28 @@ def volume_preserving(d, volume):
 BIJECTIONS["gin 2"] = lambda: noisy(volume_preserving(2, "gin"))
 BIJECTIONS["gin 5"] = lambda: noisy(volume_preserving(5, "gin"))
 BIJECTIONS["volume by mean"] = lambda: noisy(volume_preserving(5, "mean"))
+
+
+@cache
+def affine(d, cond_dim, volume):
+    def layer(key):
+        return AffineCoupling(key, d, cond_dim, network=TINY, interval=INTERVAL, volume=volume)
+
+    return Stack(eqx.filter_vmap(layer)(jax.random.split(KEY, 3)))
+
+
+@cache
+def whiten():
+    mixing = np.array([[0.5, 0.0, 0.0], [0.5, 1.0, 0.0], [-2.0, 1.0, 3.0]])
+    data = np.array([5.0, 0.0, -2.0]) + np.random.default_rng(0).normal(size=(50, 3)) @ mixing.T
+    return Whiten((3,)).adapted(jnp.asarray(data, jnp.float32))
+
+
+FRESH |= {"affine 1": partial(affine, 1, 1, "free"), "affine 5": partial(affine, 5, 1, "free")}
+FRESH["affine by mean"] = partial(affine, 5, None, "mean")
+for name in ("affine 1", "affine 5", "affine by mean"):
+    BIJECTIONS[name] = lambda build=FRESH[name]: noisy(build())
+BIJECTIONS["whiten"] = whiten
 BIJECTIONS["rescale"] = lambda: noisy(Rescale(KEY, (3,), 1, width=4))
 BIJECTIONS["constant rescale"] = lambda: noisy(Rescale(KEY, (3,), None, width=1))
 BIJECTIONS["shared rescale"] = lambda: noisy(Rescale(KEY, (3,), 1, width=4, shared=True))
@@ -168,6 +192,17 @@ def test_volume_preserving_blocks_report_exactly_zero_and_have_it(d, volume):
         assert abs(float(log_scale.sum())) < 1e-6
 
 
+@pytest.mark.parametrize("d", [2, 5])
+def test_affine_layers_by_mean_keep_volume(d):
+    bijection = noisy(affine(d, None, "mean"), scale=0.5)
+    for way in audit(bijection, states(d)):
+        np.testing.assert_allclose(way.log_det, 0.0, atol=1e-5)
+        np.testing.assert_allclose(np.linalg.slogdet(way.by_x[:, :-1])[1], 0.0, atol=1e-4)
+    one = jax.tree.map(lambda a: a[0] if eqx.is_array(a) else a, bijection.layers)
+    log_scale, _ = one._parameters(jnp.ones(d // 2), None)
+    assert (float(jnp.abs(log_scale).max()) > 0.1) == (d == 5)  # of one coordinate the mean is all there is
+
+
 def test_rotation_of_a_block_is_orthogonal():
     one = jax.tree.map(lambda a: a[0] if eqx.is_array(a) else a, noisy(volume_preserving(5, "gin")).layers)
     np.testing.assert_allclose(one.rotation() @ one.rotation().T, np.eye(5), atol=1e-5)
@@ -201,8 +236,9 @@ def test_only_the_network_gets_a_gradient():
     for way in audit(noisy(coupling(5)), states(5)):
         assert not np.any(jax.tree.leaves(way.by_parameters.permutation)[0])
         assert all(np.any(leaf) for leaf in jax.tree.leaves(way.by_parameters.network))
-    for way in audit(standardise(), states(3)):
-        assert not any(np.any(leaf) for leaf in jax.tree.leaves(way.by_parameters))
+    for frozen in (standardise(), whiten()):
+        for way in audit(frozen, states(3)):
+            assert not any(np.any(leaf) for leaf in jax.tree.leaves(way.by_parameters))
 
 
 def test_double_precision_builds_double_precision():

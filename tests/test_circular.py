@@ -10,7 +10,7 @@ import pytest
 from small_flows import KEY, TINY, cast, noisy, precision
 
 from trade import Adam, Condition, Gradient, Model, Target, Trade, TradeError, fit, load
-from trade.flows import CircularCoupling, CircularFlow, PowerScaled, adapt_to_data
+from trade.flows import CircularCoupling, CircularFlow, PowerScaled, SteerableCoupling, adapt_to_data
 
 CONDITION = Condition(0.5, 1.0, boundary=(1.0,))
 INTERVAL, ANGULAR = 4.0, jnp.array([False, True, True, False, True])
@@ -24,10 +24,18 @@ def modulo(x, angular, circle):
     return np.where(angular, x - circle * np.round(x / circle), x)
 
 
+OPTIONS = {"network": TINY, "bins": 4, "interval": INTERVAL}
+COUPLINGS = {
+    "circular": lambda: CircularCoupling(KEY, ANGULAR, 1, **OPTIONS),
+    "steerable": lambda: SteerableCoupling(KEY, ANGULAR, CONDITION, PowerScaled(1.0), **OPTIONS),
+}
+
+
 @pytest.mark.parametrize("dtype", [np.float32, np.float64])
-def test_coupling_inverts_on_the_circle_and_knows_its_determinant(dtype):
+@pytest.mark.parametrize("kind", COUPLINGS)
+def test_coupling_inverts_on_the_circle_and_knows_its_determinant(kind, dtype):
     tight, loose = (2e-4, 2e-3) if dtype == np.float32 else (1e-9, 1e-8)
-    layer = noisy(CircularCoupling(KEY, ANGULAR, 1, network=TINY, bins=4, interval=INTERVAL), scale=0.3)
+    layer = noisy(COUPLINGS[kind](), scale=0.3)
     with precision(dtype):
         layer = cast(layer, dtype)
         x = jnp.asarray(np.random.default_rng(0).uniform(-1.5 * INTERVAL, 1.5 * INTERVAL, (40, 5)), dtype)
@@ -50,10 +58,19 @@ def test_coupling_inverts_on_the_circle_and_knows_its_determinant(dtype):
             assert np.abs(log_det).max() > 0.1
 
 
-@pytest.fixture(scope="module")
-def model():
+MODELS = {
+    "conditional": {},
+    "latent alone": {"conditional": False},
+    "steerable": {"steerable": 1.0},
+    "rescale": {"rescale": 4},
+}
+
+
+@pytest.fixture(scope="module", params=MODELS)
+def model(request):
     """An angle and a length of 3 ± 0.2."""
-    recipe = CircularFlow((2,), CONDITION, angles=(0,), blocks=3, bins=4, network=TINY, latent=PowerScaled(1.0))
+    options = {"blocks": 3, "bins": 4, "network": TINY, "latent": PowerScaled(1.0), **MODELS[request.param]}
+    recipe = CircularFlow((2,), CONDITION, angles=(0,), **options)
     data = np.stack([np.linspace(-3, 3, 100), 3 + 0.2 * np.random.default_rng(0).standard_normal(100)], axis=1)
     return Model(adapt_to_data(noisy(recipe.build(KEY), scale=0.3), jnp.asarray(data, jnp.float32)), CONDITION)
 
@@ -86,6 +103,65 @@ def test_fresh_flow_is_uniform_on_the_circle_and_its_latent_beside():
     x = np.random.default_rng(0).uniform(-3, 3, (50, 3))
     normal = -0.5 * (x[:, [0, 2]] ** 2).sum(axis=1) / 0.5 - np.log(2 * np.pi * 0.5)
     np.testing.assert_allclose(fresh.log_prob(x, 0.5), normal - np.log(2 * np.pi), atol=1e-4)
+
+
+def test_a_steered_coupling_at_its_reference_is_one_that_sees_no_condition():
+    """In its angles; the others are scaled and shifted, keep volume, and do not depend on the condition."""
+    steered = noisy(COUPLINGS["steerable"](), scale=0.3)
+    plain = noisy(CircularCoupling(KEY, ANGULAR, None, **OPTIONS), scale=0.3)
+    x = jnp.asarray(np.random.default_rng(0).uniform(-INTERVAL, INTERVAL, (20, 5)), jnp.float32)
+    active, angular = np.arange(5) >= 2, np.asarray(ANGULAR)
+    permutation = np.asarray(plain.permutation.unwrap())
+
+    def image(layer, c):
+        inverse = fast(jax.vmap(lambda v: layer.inverse_and_log_det(v, CONDITION.chart(c)[None])))
+        return np.asarray(inverse(x)[0]) @ permutation  # which undoes it
+
+    reference, colder = image(steered, 1.0), image(steered, 0.5)
+    np.testing.assert_allclose(reference[:, angular], image(plain, 1.0)[:, angular], atol=1e-4)
+    np.testing.assert_allclose(reference[:, ~angular], colder[:, ~angular], atol=1e-5)
+    assert np.abs(reference - colder)[:, active & angular].max() > 0.05
+    log_scale = steered._parameters(x[0, :2], jnp.zeros(1))[1]
+    np.testing.assert_allclose(log_scale[~angular[2:]].sum(), 0.0, atol=1e-6)
+
+
+def test_a_steered_flow_at_its_reference_is_the_flow_that_leaves_c_to_its_latent():
+    """One coupling, whose active half are angles."""
+    angles, dim = (0, 2, 3), 4
+
+    def log_prob(c, **options):
+        recipe = CircularFlow((dim,), CONDITION, angles, blocks=1, **OPTIONS, latent=PowerScaled(1.0), **options)
+        flow = recipe.build(KEY)
+        coupling = noisy(flow.bijection.bijections[0], scale=0.5)
+        return Model(eqx.tree_at(lambda f: f.bijection.bijections[0], flow, coupling), CONDITION).log_prob(x, c)
+
+    x = np.random.default_rng(0).uniform(-3, 3, (50, dim))
+    plain, steered = {"conditional": False}, {"steerable": 1.0}
+    np.testing.assert_allclose(log_prob(1.0, **steered), log_prob(1.0, **plain), atol=1e-4)
+    assert np.abs(log_prob(0.5, **steered) - log_prob(0.5, **plain)).max() > 0.1
+
+
+@pytest.mark.parametrize("T", [0.5, 0.75])
+def test_a_steered_angle_has_a_power_of_its_density(T):
+    """One coupling on a uniform latent: p(φ|T) is p(φ|1)^(1/T), normalised, but for the inside of the bins."""
+    options = {**OPTIONS, "bins": 16}
+    layer = noisy(SteerableCoupling(KEY, jnp.array([True]), CONDITION, PowerScaled(1.0), **options), scale=0.6)
+    phi = jnp.linspace(-INTERVAL, INTERVAL, 801)[:-1, None]
+
+    def log_density(c):
+        inverse = fast(jax.vmap(lambda v: layer.inverse_and_log_det(v, CONDITION.chart(c)[None])))
+        log_p = np.asarray(inverse(phi)[1], np.float64)
+        np.testing.assert_allclose(np.mean(np.exp(log_p)), 1.0, atol=3e-3)
+        return normalised(log_p)
+
+    def normalised(log_p):
+        return log_p - np.log(np.mean(np.exp(log_p)))
+
+    exact = normalised(log_density(1.0) / T)
+    steered, unsteered = (np.mean(np.exp(exact) * (exact - log_density(c))) for c in (T, 1.0))
+    print("KL", steered, unsteered)
+    assert unsteered > 0.03
+    assert steered < 0.05 * unsteered
 
 
 def energy(x, T):
@@ -125,6 +201,20 @@ def test_trade_on_a_circle_and_its_file(tmp_path):
         ((2, 2), (0,), "a vector of 2 or more"),
     ],
 )
-def test_bad_recipes_are_refused(shape, angles, message):
+def test_bad_angles_are_refused(shape, angles, message):
     with pytest.raises(TradeError, match=message):
         CircularFlow(shape, CONDITION, angles=angles)
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        ({"steerable": 1.0}, "needs a PowerScaled latent"),
+        ({"steerable": 1.0, "latent": PowerScaled(1.0, 0.5)}, "needs a PowerScaled latent of this reference"),
+        ({"rescale": 4, "conditional": False}, "rescale follows the condition"),
+        ({"rescale": 4, "steerable": 1.0, "latent": PowerScaled(1.0)}, "rescale follows the condition"),
+    ],
+)
+def test_settings_that_do_not_apply_are_refused(options, message):
+    with pytest.raises(TradeError, match=message):
+        CircularFlow((2,), CONDITION, (0,), **options)

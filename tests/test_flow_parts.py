@@ -15,9 +15,11 @@ from trade.flows import (
     PowerScaled,
     ResidualMLP,
     Standardise,
+    Whiten,
     adapt_to_data,
 )
 from trade.flows.conditioner import Embedding, Linear
+from trade.flows.whiten import emptiest
 
 CONDITION = Condition(0.25, 4.0, boundary=(1.0,))
 
@@ -122,6 +124,45 @@ def test_adapt_to_data_sets_only_the_standardisation():
     np.testing.assert_allclose(unwrap(after[1]).location, data.mean(axis=0), rtol=1e-6)
     assert adapted.recipe == flow.recipe
     assert eqx.tree_equal(adapt_to_data(before[0], data), before[0])
+
+
+# Whiten
+
+
+def torsions(n=2000):
+    """A length, an angle at ±π that follows it, and one with two basins; all wrapped into [-π, π)."""
+    random = np.random.default_rng(0)
+    length = 1.4 + 0.002 * random.standard_normal(n)
+    peptide = np.pi + 50.0 * (length - 1.4) + 0.1 * random.standard_normal(n)
+    basins = np.where(random.random(n) < 0.6, -2.9, 1.2) + 0.3 * random.standard_normal(n)
+    wrapped = np.mod(np.stack([peptide, basins], axis=1) + np.pi, 2 * np.pi) - np.pi
+    return np.column_stack([length, wrapped])
+
+
+def test_whitened_data_have_mean_zero_and_covariance_one_across_the_edge_of_an_angle():
+    data = jnp.asarray(torsions(), jnp.float32)
+    assert data[:, 1].std() > 2.0  # torn apart by ±π
+    layer = Whiten((3,), angles=(1, 2)).adapted(data)
+    z = np.asarray(jax.vmap(layer.inverse)(data), np.float64)
+    np.testing.assert_allclose(z.mean(axis=0), 0.0, atol=1e-3)
+    np.testing.assert_allclose(np.cov(z.T), np.eye(3), atol=2e-3)
+    np.testing.assert_allclose(jax.vmap(layer.inverse)(data + jnp.array([0.0, 2 * np.pi, -4 * np.pi])), z, atol=1e-3)
+    back = np.asarray(jax.vmap(layer.transform)(jnp.asarray(z, jnp.float32)))
+    assert abs(back[:, 1].std() - 0.14) < 0.01  # in its window and not wrapped
+    np.testing.assert_allclose(np.cos(back[:, 1:]), np.cos(data[:, 1:]), atol=1e-4)
+
+
+def test_whitening_guards_dependent_and_constant_coordinates():
+    x = np.random.default_rng(0).standard_normal(100)
+    layer = Whiten((3,)).adapted(jnp.asarray(np.stack([x, 2.0 * x, np.full(100, 3.0)], axis=1), jnp.float32))
+    assert float(unwrap(layer).root[2, 2]) == 1.0
+    assert np.isfinite(layer.inverse_and_log_det(jnp.ones(3))[0]).all()
+
+
+@pytest.mark.parametrize(("mode", "cut"), [(0.0, np.pi), (np.pi, 0.0), (-2.0, np.pi - 2.0)])
+def test_an_angle_is_cut_far_from_its_data(mode, cut):
+    angles = mode + 0.2 * np.random.default_rng(0).standard_normal(500)
+    assert abs(np.sin(0.5 * (emptiest(angles) - cut))) < 0.1
 
 
 def test_layers_unrolled_as_a_whole_are_the_same_flow():

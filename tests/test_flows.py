@@ -1,15 +1,19 @@
 """Whole flows: what one samples is what it scores, and recipes say what is built."""
 
+from functools import partial
+
 import equinox as eqx
 import jax.numpy as jnp
 import numpy as np
 import pytest
 from flowjax.bijections import Chain
+from paramax import unwrap
 from scipy.stats import norm
 from small_flows import KEY, TINY, noisy, small_flow
 
-from trade import Condition, Model, Target, TradeError
+from trade import Condition, ForwardKL, Model, Target, TradeError, fit, load
 from trade.flows import (
+    AffineFlow,
     Normal,
     PowerScaled,
     ResidualMLP,
@@ -17,6 +21,7 @@ from trade.flows import (
     Stack,
     Standardise,
     VolumePreservingFlow,
+    Whiten,
     adapt_to_data,
     spline_flow,
 )
@@ -39,6 +44,8 @@ FLOWS = {
     "rescale": ((2,), {"rescale": 4, "latent": PowerScaled(-1.0)}),
     "volume preserving": VolumePreservingFlow((2,), CONDITION, blocks=3, network=TINY, latent=PowerScaled(1.0)),
     "volume by mean": VolumePreservingFlow((2,), CONDITION, blocks=2, network=TINY, volume="mean"),
+    "affine": AffineFlow((2,), CONDITION, blocks=3, network=TINY, latent=PowerScaled(-1.0)),
+    "affine by mean": AffineFlow((2,), CONDITION, blocks=3, network=TINY, volume="mean", latent=PowerScaled(1.0)),
     "matrix": ((2, 2), {"latent": PowerScaled(1.0)}),
 }
 CONDITIONS = (0.3, 1.0, 3.5)
@@ -47,7 +54,7 @@ CONDITIONS = (0.3, 1.0, 3.5)
 @pytest.fixture(scope="module", params=FLOWS)
 def fresh(request):
     spec = FLOWS[request.param]
-    if isinstance(spec, VolumePreservingFlow):
+    if not isinstance(spec, tuple):
         return Model(spec.build(KEY), CONDITION)
     shape, options = spec
     return Model(small_flow(shape, CONDITION, **options), CONDITION)
@@ -164,14 +171,49 @@ def test_bad_volume_preserving_recipe_is_refused(options):
         VolumePreservingFlow(**{"shape": (2,), "condition": CONDITION, **options})
 
 
-def test_a_volume_preserving_flow_is_a_power_of_one_density():
+@pytest.mark.parametrize("recipe", [VolumePreservingFlow, partial(AffineFlow, volume="mean")], ids=["gin", "mean"])
+def test_a_volume_preserving_flow_is_a_power_of_one_density(recipe):
     """With a power-scaled latent, log p(x|c) = c log p(x|1) up to a constant: the steerable property."""
-    recipe = VolumePreservingFlow((2,), CONDITION, blocks=3, network=TINY, latent=PowerScaled(-1.0))
-    model = Model(noisy(recipe.build(KEY)), CONDITION)
-    x = np.random.default_rng(0).standard_normal((50, 2))
+    flow = recipe((3,), CONDITION, blocks=3, network=TINY, latent=PowerScaled(-1.0)).build(KEY)
+    model = Model(noisy(flow), CONDITION)
+    x = np.random.default_rng(0).standard_normal((50, 3))
     one, three = (np.asarray(model.log_prob(x, c), np.float64) for c in (1.0, 3.0))
     np.testing.assert_allclose(three - three.mean(), 3.0 * (one - one.mean()), atol=1e-3)
     assert one.std() > 0.3
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        ({"shape": (2, 2)}, "a vector of 2 or more"),
+        ({"angles": (2,)}, "different coordinates below 2"),
+        ({"blocks": 0}, "blocks must be an integer of at least 1"),
+        ({"volume": "gin"}, "volume must be 'free' or 'mean'"),
+        ({"interval": 0.0}, "interval must be positive"),
+    ],
+)
+def test_bad_affine_recipe_is_refused(options, message):
+    with pytest.raises(TradeError, match=f"AffineFlow .*{message}"):
+        AffineFlow(**{"shape": (2,), "condition": CONDITION, **options})
+
+
+@pytest.mark.parametrize("volume", ["free", "mean"])
+def test_an_affine_flow_of_angles_is_saved_with_its_whitening(volume, tmp_path):
+    target = Target(lambda x, c: (2.0 * jnp.cos(x[1] - 3.0) - 10.0 * jnp.sum((x[::2] - 1.0) ** 2)) / c, (3,), CONDITION)
+    random = np.random.default_rng(0)
+    angle = np.mod(random.vonmises(3.0, 2.0, 500) + np.pi, 2 * np.pi) - np.pi
+    data = np.insert(1.0 + 0.2 * random.standard_normal((500, 2)), 1, angle, axis=1)
+    recipe = AffineFlow((3,), CONDITION, angles=(1,), blocks=2, network=TINY, volume=volume, latent=PowerScaled(1.0))
+    options = {"evaluation_samples": 32, "progress": False, "out": tmp_path / "run"}
+    run = fit(recipe.build, target, {1.0: data}, ForwardKL(32), 2, **options)
+    layer = unwrap(run.model.flow.bijection.bijections[-1])
+    assert isinstance(layer, Whiten)
+    assert abs(float(layer.centre[1]) - 3.0) < 0.6
+    again = load(tmp_path / "run", target=target).model
+    np.testing.assert_array_equal(again.log_prob(data, 0.5), run.model.log_prob(data, 0.5))
+    np.testing.assert_allclose(
+        again.log_prob(data + np.array([0, 2 * np.pi, 0]), 1.0), again.log_prob(data, 1.0), atol=1e-3
+    )
 
 
 def test_bad_spline_flow_arguments_are_refused():

@@ -8,6 +8,7 @@ from small_flows import KEY, gaussian_family, small_flow
 from trade import Condition, Model, TradeError
 from trade.evaluation.free_energy import (
     FreeEnergy,
+    bennett,
     by_importance,
     by_integration,
     evidence,
@@ -183,3 +184,18 @@ def test_evidence_refuses_a_range_that_does_not_reach_the_prior(true_model):
         evidence(model, CONJUGATE, KEY, [1.0], points=3)
     with pytest.raises(TradeError, match="observation"):
         evidence(model, CONJUGATE, KEY)
+
+
+def test_bennett_finds_a_known_ratio_and_its_error():
+    """Two normals of different widths, with different numbers of samples; one clash says -1e30."""
+    random, found = np.random.default_rng(0), []
+
+    def gain(x):  # log q1/q0 of N(1.5, 0.7²) and N(0, 1), neither normalised
+        return -0.5 * ((x - 1.5) / 0.7) ** 2 + 0.5 * x**2
+
+    for _ in range(100):
+        forward = np.append(gain(random.normal(0.0, 1.0, 2000)), -1e30)
+        found.append(bennett(forward, gain(random.normal(1.5, 0.7, 5000))))
+    values, errors = np.array(found).T
+    assert abs(values.mean() - np.log(0.7)) < 0.01
+    np.testing.assert_allclose(values.std(ddof=1), errors.mean(), rtol=0.25)

@@ -193,7 +193,7 @@ def test_boltzmann_distribution_of_a_molecule(simulated):
     """-U/kT and the volume of all coordinates; the constrained bonds have the lengths that the simulation has."""
     x, energies, _ = simulated
     with precision(np.float64):
-        target = alanine.alanine_dipeptide()
+        target = alanine.AlanineDipeptide()
         assert target.shape == (48,)
         z = target.to_internal(jnp.asarray(x[1]))
         np.testing.assert_allclose(target.energy(z), energies[1], atol=0.02)  # OpenMM's constraints hold to 1e-5
@@ -215,7 +215,7 @@ def test_boltzmann_distribution_of_a_molecule(simulated):
 
 
 def test_molecules_that_do_not_fit_are_refused():
-    condition = alanine.alanine_dipeptide().condition
+    condition = alanine.AlanineDipeptide().condition
     with pytest.raises(TradeError, match="has 22 atoms, the Z-matrix places 4"):
         Molecule(force_field(), ZMatrix((0, 1, 2), ((3, 0, 1, 2),)), condition)
     rows = (*(row for row in Z_MATRIX.rows if row[0] != 7), (7, 4, 8, 6))

@@ -221,3 +221,21 @@ def test_the_others_beside_circular_ones_have_linear_tails():
         alone = function(spread(), raw[:, :-1], INTERVAL)
         for one, two in zip(beside, alone, strict=True):
             np.testing.assert_allclose(one, two, atol=1e-6)
+
+
+def test_a_steered_spline_has_powers_of_its_slopes_at_knots_and_over_bins():
+    raw, power = random_raw(0.7), 1.7
+    x, _, slopes = knots(raw[0])
+    widths, heights, _ = constrained(raw[0])
+    heights = widths * (heights / widths) ** power
+    constant = heights.sum() / (2 * INTERVAL)
+    y, log_slope = (v[1:BINS] for v in forward(padded(x), raw, power=power))
+    np.testing.assert_allclose(y, np.cumsum(heights)[:-1] / constant - INTERVAL, atol=1e-4)
+    np.testing.assert_allclose(np.exp(log_slope), slopes[1:-1] ** power / constant, rtol=1e-3)
+
+
+def test_a_spline_steered_by_one_is_itself():
+    raw = random_raw(0.7)
+    for function in (forward, inverse):
+        for steered, plain in zip(function(spread(), raw, power=1.0), function(spread(), raw), strict=True):
+            np.testing.assert_allclose(steered, plain, atol=1e-4)

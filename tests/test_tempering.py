@@ -72,3 +72,32 @@ def test_without_other_rungs_nothing_crosses():
 def test_bad_arguments_are_refused(call, message):
     with pytest.raises(TradeError, match=message):
         call()
+
+
+def test_jumps_of_an_angle_cross_barriers_and_keep_the_density():
+    """Two unequal wells of an angle, 30 kT apart; the second coordinate leans on the first."""
+
+    def density(x, T):
+        return (-30.0 * jnp.sin(x[0]) ** 2 + 0.5 * jnp.cos(x[0]) - 0.5 * (x[1] - jnp.cos(x[0])) ** 2) / T
+
+    target = Target(density, (2,), Condition(1.0, 1.2))
+    settings = {"rungs": 2, "ensembles": 200, "integration_steps": 8, "thermalisation": 100, "thinning": 10}
+    found = ReplicaExchange(**settings, jumps=(0,)).sample(target, KEY, 4000, (1.0,), jnp.zeros(2))
+    x = np.asarray(found.samples[1.0])
+    right = (np.cos(x[..., 0]) > 0).mean(axis=1)
+    angle = np.linspace(-np.pi, np.pi, 20001)
+    weight = np.exp(-30.0 * np.sin(angle) ** 2 + 0.5 * np.cos(angle))
+    exact = weight[np.cos(angle) > 0].sum() / weight.sum()
+    error = right.std(ddof=1) / np.sqrt(len(right))
+    assert error < 0.02
+    assert abs(right.mean() - exact) < 4 * error
+    np.testing.assert_allclose((x[..., 1] - np.cos(x[..., 0])).mean(), 0.0, atol=0.06)
+    assert np.all((found.jumped > 0.05) & (found.jumped < 0.9))
+    stuck = ReplicaExchange(**settings).sample(target, KEY, 400, (1.0,), jnp.zeros(2))
+    assert np.all(np.cos(np.asarray(stuck.samples[1.0])[..., 0]) > 0)
+    assert np.all(stuck.jumped == 0)
+
+
+def test_jumps_must_be_coordinates():
+    with pytest.raises(TradeError, match=r"jumps must be coordinates of a state with 1, got \(3,\)"):
+        ReplicaExchange(jumps=(3,)).sample(WELLS, KEY, 10, (0.5,), jnp.ones(1))

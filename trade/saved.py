@@ -23,12 +23,12 @@ from flowjax.distributions import AbstractDistribution
 from trade.condition import Condition
 from trade.config import from_json, to_json
 from trade.errors import TradeError
-from trade.flows.circular import CircularFlow
+from trade.flows.circular_recipes import CircularFlow
 from trade.flows.conditioner import MLP, ResidualMLP
 from trade.flows.convolution import Convolutional
 from trade.flows.latent import Normal, PowerScaled
 from trade.flows.lattice_recipes import ConvolutionalFlow, LatticeFlow
-from trade.flows.recipes import Flow, SplineFlow, VolumePreservingFlow
+from trade.flows.recipes import AffineFlow, Flow, SplineFlow, VolumePreservingFlow
 from trade.model import Model
 from trade.objectives.term import Problem
 from trade.target import AbstractTarget
@@ -38,7 +38,7 @@ from trade.training.metrics import read_metrics
 from trade.training.state import Program
 
 FORMAT = 1
-_RECIPES = (SplineFlow, VolumePreservingFlow, LatticeFlow, ConvolutionalFlow, CircularFlow)
+_RECIPES = (SplineFlow, AffineFlow, VolumePreservingFlow, LatticeFlow, ConvolutionalFlow, CircularFlow)
 PLAIN = {c.__name__: c for c in (Condition, MLP, ResidualMLP, Convolutional, Normal, PowerScaled, *_RECIPES)}
 TARGETS = {c.__name__: c for c in (Augmented, GaussianMixture, MultiWell, ScalarField)}
 

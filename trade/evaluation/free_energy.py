@@ -10,6 +10,8 @@ from flowjax.distributions import AbstractDistribution
 from jax import Array
 from jax.typing import ArrayLike
 from scipy.interpolate import CubicHermiteSpline, CubicSpline
+from scipy.optimize import brentq
+from scipy.special import expit
 
 from trade.errors import TradeError
 from trade.evaluation.divergence import Estimate
@@ -63,6 +65,31 @@ def log_mean_weight(log_weight: Array) -> Estimate:
     top = log_w.max()
     w = np.exp(log_w - top)
     return Estimate(float(top + np.log(w.mean())), float(w.std(ddof=1) / w.mean() / np.sqrt(len(w))))
+
+
+def bennett(forward: ArrayLike, backward: ArrayLike) -> Estimate:
+    """log Z1/Z0 from samples of both densities (Bennett 1976), with its standard error.
+
+    Args:
+        forward: log q1/q0 over samples of 0.
+        backward: log q1/q0 over samples of 1.
+    """
+    one, two = np.asarray(forward, np.float64), np.asarray(backward, np.float64)
+    shift = np.log(len(two) / len(one))
+
+    def parts(log_z: float) -> tuple[np.ndarray, np.ndarray]:
+        return expit(one - log_z + shift), expit(log_z - two - shift)
+
+    def excess(log_z: float) -> float:
+        a, b = parts(log_z)
+        return a.sum() - b.sum()
+
+    # Where every sample says more, or every sample less: the answer lies between. A clash may say -1e30.
+    both, wide = np.concatenate([one, two]), np.abs(shift) + np.log(len(one) + len(two)) + 1.0
+    low, high = np.clip([both.min() - wide, both.max() + wide], np.median(both) - 1e6, np.median(both) + 1e6)
+    log_z = float(brentq(excess, low, high, xtol=1e-10, maxiter=200))  # pyright: ignore
+    variance = sum(a.var(ddof=1) / max(a.mean(), 1e-300) ** 2 / len(a) for a in parts(log_z))
+    return Estimate(log_z, float(np.sqrt(variance)))
 
 
 def by_integration(

@@ -2,6 +2,7 @@
 
 from collections.abc import Callable
 
+from trade.experiments.alanine_dipeptide import AlanineDipeptideExperiment
 from trade.experiments.gaussian_mixture import GaussianMixtureAblation, GaussianMixtureExperiment
 from trade.experiments.multiwell import MultiWellAblation, MultiWellExperiment
 from trade.experiments.reproduce import Experiment
@@ -10,6 +11,7 @@ from trade.experiments.two_moons import TwoMoonsExperiment
 from trade.targets import ScalarField
 
 EXPERIMENTS: dict[str, Callable[[], Experiment]] = {
+    "alanine-dipeptide": AlanineDipeptideExperiment,
     "gaussian-mixture": GaussianMixtureExperiment,
     "gaussian-mixture-ablation": GaussianMixtureAblation,
     "multiwell": MultiWellExperiment,

@@ -29,3 +29,17 @@ _MULTIWELL = {
     "trade-grid": (2.25, 4.37, 0.896, 0.979),
 }
 MULTIWELL = {name: {"nll": {0.5: a, 1.0: b}, "ess": {0.5: c, 1.0: d}} for name, (a, b, c, d) in _MULTIWELL.items()}
+
+# Section 5.3, Table 2: NLL at 300 K and 600 K, and D_hist, on data of an old leapfrog integrator.
+_ALANINE_DIPEPTIDE = {
+    "backward-kl-affine": (-136.6067, -143.5167, 0.1726, 0.0438),
+    "steerable-affine": (-159.12, -144.35, 0.1707, 0.0331),
+    "trade-affine": (-159.8333, -144.4567, 0.1402, 0.0353),
+    "backward-kl-spline": (-160.7967, -145.1533, 0.3982, 0.0321),
+    "steerable-spline": (-157.36, -145.14, 0.1813, 0.02),
+    "trade-spline": (-161.1633, -145.19, 0.0291, 0.0077),
+}
+ALANINE_DIPEPTIDE = {
+    name: {"nll_leapfrog": {300.0: a, 600.0: b}, "d_hist": {300.0: c, 600.0: d}}
+    for name, (a, b, c, d) in _ALANINE_DIPEPTIDE.items()
+}

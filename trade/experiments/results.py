@@ -24,6 +24,13 @@ def row(method: str, metric: str, condition: float, values: list[float], paper: 
     }
 
 
+def curve(method: str, metric: str, condition: float, values: np.ndarray, **more: np.ndarray) -> dict[str, Any]:
+    """Many numbers for a figure, such as a histogram, of one seed."""
+    numbers = {"values": values, **more}
+    about = {"method": method, "metric": metric, "condition": float(condition)}
+    return about | {name: np.asarray(v).tolist() for name, v in numbers.items()}
+
+
 def record(experiment: str, rows: list[dict[str, Any]], wall_seconds: float) -> dict[str, Any]:
     """The content of ``results.json``."""
     return {
@@ -33,7 +40,8 @@ def record(experiment: str, rows: list[dict[str, Any]], wall_seconds: float) -> 
         "jax": jax.__version__,
         "commit": commit(),
         "wall_seconds": round(wall_seconds, 1),
-        "rows": rows,
+        "rows": [r for r in rows if "values" not in r],
+        "curves": [r for r in rows if "values" in r],
     }
 
 

@@ -1,11 +1,11 @@
-"""Affine coupling layers that keep volume, and learned rotations between them.
+"""Affine coupling layers: free ones, ones that keep volume, and learned rotations between them.
 
 Two ways to keep volume: ``"gin"`` fixes the last log scale to minus the sum of the others
 (Sorrenson et al. 2020), ``"mean"`` subtracts the mean from all of them (Dibak et al. 2022).
 Orientation as in ``coupling``: ``transform`` samples, ``inverse`` scores.
 """
 
-from typing import Literal
+from typing import Any, Literal
 
 import equinox as eqx
 import jax
@@ -14,10 +14,40 @@ from flowjax.bijections import AbstractBijection
 from jax import Array
 
 from trade.flows.conditioner import MLP, Network, ResidualMLP
-from trade.flows.coupling import bounded
+from trade.flows.coupling import Coupling, bounded
 
 Volume = Literal["gin", "mean"]
 MAX_LOG_SCALE = 2.0
+
+
+class AffineCoupling(Coupling):
+    """One half scaled and shifted by what the other half and c say, then a fixed permutation.
+
+    Args:
+        key: A JAX random key.
+        dim: Dimension of the states.
+        cond_dim: Length of the condition vector that the network sees, or None.
+        volume: ``"free"``, or ``"mean"`` to keep it.
+        options: Those of ``Coupling``.
+    """
+
+    volume: Literal["free", "mean"] = eqx.field(static=True)
+
+    def __init__(
+        self, key: Array, dim: int, cond_dim: int | None, *, volume: Literal["free", "mean"] = "free", **options: Any
+    ) -> None:
+        self.volume = volume
+        super().__init__(key, dim, cond_dim, **options)
+
+    def _parameters(self, passive: Array, condition: Array | None) -> tuple[Array, ...]:
+        _, log_scale, shift = super()._parameters(passive, condition)
+        return (log_scale - log_scale.mean() if self.volume == "mean" else log_scale), shift
+
+    def _forward(self, active: Array, log_scale: Array, shift: Array) -> tuple[Array, Array]:
+        return active * jnp.exp(log_scale) + shift, log_scale
+
+    def _backward(self, active: Array, log_scale: Array, shift: Array) -> tuple[Array, Array]:
+        return (active - shift) * jnp.exp(-log_scale), -log_scale
 
 
 class VolumePreservingCoupling(AbstractBijection):

@@ -1,11 +1,13 @@
-"""Spline coupling layers and the scanned stack of them.
+"""Coupling layers and the scanned stack of them.
 
 Orientation, as in flowjax: ``transform`` goes from latent to data (sampling),
 ``inverse`` from data to latent (density). The density direction is the one that the
 loss differentiates, so there the spline is evaluated directly.
 """
 
+from abc import abstractmethod
 from collections.abc import Callable
+from typing import Any
 
 import equinox as eqx
 import jax
@@ -20,23 +22,26 @@ from trade.flows.conditioner import MLP, Network, ResidualMLP
 MAX_LOG_SCALE = 1.0
 
 
-class SplineCoupling(AbstractBijection):
-    """One half of the coordinates, splined and scaled by what the other half and c say.
+class Coupling(AbstractBijection):
+    """One half of the coordinates, changed by what the other half and c say.
 
-    From data to latent: the first ``d // 2`` coordinates pass; the others go through a
-    rational-quadratic spline on (-interval, interval) and then through a scale and a
-    shift, so that the tails are linear with a learned slope; then a fixed permutation
-    brings coordinates that were just transformed to the passive side.
+    From data to latent: the first ``d // 2`` coordinates pass; each of the others goes through a map with
+    parameters of its own (``_forward``); then a fixed permutation brings coordinates that were just changed
+    to the passive side.
 
-    Warning:
-        Splines act only on (-interval, interval) in the coordinates of the layer.
+    Args:
+        key: A JAX random key.
+        dim: Dimension of the states.
+        cond_dim: Length of the condition vector that the network sees, or None.
+        network: Spec of the network.
+        interval: The network sees coordinates, and gives shifts, within (-interval, interval).
+        permutation: A matrix; one that alternates halves by default.
     """
 
     network: Network
     permutation: Array | NonTrainable
     shape: tuple[int, ...] = eqx.field(static=True)
     cond_shape: tuple[int, ...] | None = eqx.field(static=True)
-    bins: int = eqx.field(static=True)
     interval: float = eqx.field(static=True)
 
     def __init__(
@@ -46,15 +51,14 @@ class SplineCoupling(AbstractBijection):
         cond_dim: int | None,
         *,
         network: MLP | ResidualMLP,
-        bins: int = 10,
         interval: float = 4.0,
         permutation: Array | None = None,
     ) -> None:
         key_net, key_perm = jax.random.split(key)
         self.shape = (dim,)
         self.cond_shape = None if cond_dim is None else (cond_dim,)
-        self.bins, self.interval = bins, float(interval)
-        outputs = (dim - self.passive) * (self.spline_parameters + 2)
+        self.interval = float(interval)
+        outputs = (dim - self.passive) * (self.shape_parameters + 2)
         self.network = network.build(key_net, self.features + (cond_dim or 0), outputs)
         if permutation is None:
             permutation = alternating_permutation(key_perm, dim, self.passive)
@@ -71,11 +75,12 @@ class SplineCoupling(AbstractBijection):
         return self.passive
 
     @property
-    def spline_parameters(self) -> int:
-        """How many parameters each spline takes."""
-        return spline.parameter_count(self.bins)
+    def shape_parameters(self) -> int:
+        """How many parameters each map takes beside a scale and a shift."""
+        return 0
 
-    def _parameters(self, passive: Array, condition: Array | None) -> tuple[Array, Array, Array]:
+    def _parameters(self, passive: Array, condition: Array | None) -> tuple[Array, ...]:
+        """Of every map: shape, log scale and shift."""
         # The network sees bounded inputs and gives a bounded shift and scale: otherwise a state
         # far outside could push the next layer's farther still, and training would run away.
         inputs = self._seen(passive)
@@ -83,30 +88,30 @@ class SplineCoupling(AbstractBijection):
             inputs = jnp.concatenate([inputs, condition])
         raw = self.network(inputs).reshape(self.shape[0] - self.passive, -1)
         # Split and not sliced: the derivative joins the parts, where that of slices would pad and add them.
-        count = self.spline_parameters
+        count = self.shape_parameters
         raw, log_scale, shift = jnp.split(raw, [count, count + 1], axis=-1)
         return raw, bounded(log_scale[:, 0], MAX_LOG_SCALE), bounded(shift[:, 0], self.interval)
 
     def _seen(self, passive: Array) -> Array:
         return bounded(passive, self.interval)
 
-    def _splined(self, active: Array, raw: Array, log_scale: Array, shift: Array) -> tuple[Array, Array]:
-        active, log_slope = spline.forward(active, raw, self.interval)
-        return active * jnp.exp(log_scale) + shift, log_slope + log_scale
+    @abstractmethod
+    def _forward(self, active: Array, *parameters: Array) -> tuple[Array, Array]:
+        """Data to latent: the maps and the logarithms of their slopes, given ``_parameters``."""
 
-    def _unsplined(self, active: Array, raw: Array, log_scale: Array, shift: Array) -> tuple[Array, Array]:
-        active, log_slope = spline.inverse((active - shift) * jnp.exp(-log_scale), raw, self.interval)
-        return active, log_slope - log_scale
+    @abstractmethod
+    def _backward(self, active: Array, *parameters: Array) -> tuple[Array, Array]:
+        """Latent to data: the inverse maps and the logarithms of the *inverse's* slopes."""
 
     def inverse_and_log_det(self, y: Array, condition: Array | None = None) -> tuple[Array, Array]:
         passive, active = jnp.split(y, [self.passive])
-        active, log_slope = self._splined(active, *self._parameters(passive, condition))
+        active, log_slope = self._forward(active, *self._parameters(passive, condition))
         return self._permute(jnp.concatenate([passive, active])), jnp.sum(log_slope)
 
     def transform_and_log_det(self, x: Array, condition: Array | None = None) -> tuple[Array, Array]:
         x = self._permute(x, back=True)
         passive, active = jnp.split(x, [self.passive])
-        active, log_slope = self._unsplined(active, *self._parameters(passive, condition))
+        active, log_slope = self._backward(active, *self._parameters(passive, condition))
         return jnp.concatenate([passive, active]), jnp.sum(log_slope)
 
     def _permute(self, x: Array, *, back: bool = False) -> Array:
@@ -114,6 +119,35 @@ class SplineCoupling(AbstractBijection):
         # another product, where a gather would need a scatter.
         matrix: Array = self.permutation.T if back else self.permutation  # pyright: ignore
         return jnp.matmul(matrix, x, precision=jax.lax.Precision.HIGHEST)
+
+
+class SplineCoupling(Coupling):
+    """A coupling by rational-quadratic splines on (-interval, interval).
+
+    After the spline come a scale and a shift, so that the tails are linear with a learned slope.
+
+    Warning:
+        Splines act only on (-interval, interval) in the coordinates of the layer.
+    """
+
+    bins: int = eqx.field(static=True)
+
+    def __init__(self, key: Array, dim: int, cond_dim: int | None, *, bins: int = 10, **options: Any) -> None:
+        self.bins = bins
+        super().__init__(key, dim, cond_dim, **options)
+
+    @property
+    def shape_parameters(self) -> int:
+        """Those of a spline."""
+        return spline.parameter_count(self.bins)
+
+    def _forward(self, active: Array, raw: Array, log_scale: Array, shift: Array) -> tuple[Array, Array]:
+        active, log_slope = spline.forward(active, raw, self.interval)
+        return active * jnp.exp(log_scale) + shift, log_slope + log_scale
+
+    def _backward(self, active: Array, raw: Array, log_scale: Array, shift: Array) -> tuple[Array, Array]:
+        active, log_slope = spline.inverse((active - shift) * jnp.exp(-log_scale), raw, self.interval)
+        return active, log_slope - log_scale
 
 
 def bounded(x: Array, limit: float) -> Array:

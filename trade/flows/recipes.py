@@ -2,7 +2,7 @@
 
 from dataclasses import dataclass, field
 from math import prod
-from typing import Protocol
+from typing import Any, Literal, Protocol
 
 import equinox as eqx
 import jax
@@ -13,12 +13,13 @@ from jax import Array
 from trade.condition import Condition
 from trade.errors import TradeError, check_integers
 from trade.flows import spline
-from trade.flows.affine import Volume, VolumePreservingCoupling
+from trade.flows.affine import AffineCoupling, Volume, VolumePreservingCoupling
 from trade.flows.conditioner import MLP, Embedding, ResidualMLP
 from trade.flows.coupling import SplineCoupling, Stack
 from trade.flows.latent import Normal, PowerScaled
 from trade.flows.rescale import Rescale
 from trade.flows.standardise import Standardise
+from trade.flows.whiten import Whiten
 from trade.target import AbstractTarget
 
 
@@ -146,6 +147,73 @@ class VolumePreservingFlow:
         scale = Rescale(key_scale, self.shape, None, width=1)
         bijection = Chain([stack, scale, Standardise(self.shape, reach=self.reach)])
         return Flow(self.latent.build(self.shape, 1, self.condition), bijection, self)
+
+
+@dataclass(frozen=True)
+class AffineFlow:
+    """Affine couplings over whitened data.
+
+    With ``volume="mean"`` and a power-scaled latent it is a temperature-steerable flow (Dibak et al. 2022): only
+    the latent sees the condition, and at every one the flow is the power of one density.
+
+    Warning:
+        Angles are cut open, so that the density is one on the line (see ``flows.Whiten``).
+
+    Args:
+        shape: Shape of one state, a vector.
+        condition: The condition whose chart the flow sees.
+        angles: Which coordinates are angles in radians.
+        blocks: Number of coupling layers.
+        network: Conditioner of each coupling.
+        volume: ``"free"``: layers see the condition. ``"mean"``: they do not, and keep volume up to a constant.
+        latent: Base distribution.
+        interval: Networks see coordinates, and give shifts, within it, in units of the whitened data.
+        unroll: Layers per iteration of the compiled scan; 0 lets the backend decide.
+    """
+
+    shape: tuple[int, ...]
+    condition: Condition
+    angles: tuple[int, ...] = ()
+    blocks: int = 20
+    network: MLP | ResidualMLP = field(default_factory=lambda: MLP(128, 3))
+    volume: Literal["free", "mean"] = "free"
+    latent: Normal | PowerScaled = field(default_factory=Normal)
+    interval: float = 8.0
+    unroll: int = 0
+
+    def __post_init__(self) -> None:
+        check_integers(self, blocks=1, unroll=0)
+        check_angles(self)
+        if self.volume not in ("free", "mean"):
+            raise TradeError(f"AffineFlow volume must be 'free' or 'mean', got {self.volume!r}.")
+        if not self.interval > 0:
+            raise TradeError(f"AffineFlow interval must be positive, got {self.interval!r}.")
+
+    def build(self, key: Array) -> "Flow":
+        """Make the flow; it starts as the identity up to a permutation."""
+        (dim,) = self.shape
+        key_layers, key_scale = jax.random.split(key)
+        seen = 1 if self.volume == "free" else None
+
+        def layer(k: Array) -> AffineCoupling:
+            return AffineCoupling(k, dim, seen, network=self.network, interval=self.interval, volume=self.volume)
+
+        layers = eqx.filter_vmap(layer)(jax.random.split(key_layers, self.blocks))
+        bijections: list[AbstractBijection] = [Stack(layers, self.unroll or default_unroll(self.blocks))]
+        if self.volume == "mean":  # a constant volume is free to learn: see VolumePreservingFlow
+            bijections.append(Rescale(key_scale, self.shape, None, width=1))
+        bijections.append(Whiten(self.shape, angles=self.angles))
+        return Flow(self.latent.build(self.shape, 1, self.condition), Chain(bijections), self)
+
+
+def check_angles(recipe: Any) -> None:
+    """Refuse a recipe whose states are no vectors, or whose angles are not different coordinates of them."""
+    name = type(recipe).__name__
+    if len(recipe.shape) != 1 or recipe.shape[0] < 2:
+        raise TradeError(f"{name} needs a vector of 2 or more entries, got shape {recipe.shape}.")
+    (dim,) = recipe.shape
+    if len(set(recipe.angles)) != len(recipe.angles) or not all(0 <= i < dim for i in recipe.angles):
+        raise TradeError(f"{name} angles must be different coordinates below {dim}, got {recipe.angles}.")
 
 
 def default_unroll(blocks: int) -> int:

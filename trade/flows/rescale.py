@@ -4,6 +4,7 @@ from math import prod
 
 import equinox as eqx
 import jax.numpy as jnp
+import numpy as np
 from flowjax.bijections import AbstractBijection
 from jax import Array
 
@@ -23,16 +24,26 @@ class Rescale(AbstractBijection):
         cond_dim: Length of the condition vector, or None.
         width: Hidden units of the network.
         shared: One scale and shift for all coordinates, so that a field keeps its symmetries.
+        angles: Coordinates of a vector that are left as they are.
     """
 
     network: Network
     shape: tuple[int, ...] = eqx.field(static=True)
     cond_shape: tuple[int, ...] | None = eqx.field(static=True)
     shared: bool = eqx.field(static=True)
+    angles: tuple[int, ...] = eqx.field(static=True)
 
     def __init__(
-        self, key: Array, shape: tuple[int, ...], cond_dim: int | None, width: int, *, shared: bool = False
+        self,
+        key: Array,
+        shape: tuple[int, ...],
+        cond_dim: int | None,
+        width: int,
+        *,
+        shared: bool = False,
+        angles: tuple[int, ...] = (),
     ) -> None:
+        self.angles = angles
         self.shape, self.cond_shape, self.shared = shape, None if cond_dim is None else (cond_dim,), shared
         self.network = MLP(width, 2).build(key, cond_dim or 0, 2 if shared else 2 * prod(shape))
 
@@ -41,6 +52,8 @@ class Rescale(AbstractBijection):
         log_scale, shift = jnp.split(self.network(inputs), 2)
         if self.shared:
             return jnp.broadcast_to(log_scale[0], self.shape), jnp.broadcast_to(shift[0], self.shape)
+        if self.angles:
+            log_scale, shift = (v.at[np.array(self.angles)].set(0.0) for v in (log_scale, shift))
         return log_scale.reshape(self.shape), shift.reshape(self.shape)
 
     def transform_and_log_det(self, x: Array, condition: Array | None = None) -> tuple[Array, Array]:

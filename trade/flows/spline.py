@@ -47,7 +47,9 @@ def wrapped(x: Array, interval: float) -> Array:
     return x - 2.0 * interval * jnp.floor((x + interval) / (2.0 * interval))
 
 
-def forward(x: Array, raw: Array, interval: float, periodic: Array | None = None) -> tuple[Array, Array]:
+def forward(
+    x: Array, raw: Array, interval: float, periodic: Array | None = None, power: Array | None = None
+) -> tuple[Array, Array]:
     """The spline and the logarithm of its derivative, elementwise.
 
     Args:
@@ -55,24 +57,28 @@ def forward(x: Array, raw: Array, interval: float, periodic: Array | None = None
         raw: Raw parameters along the last axis: ``parameter_count`` of them, and one more if any spline is periodic.
         interval: It acts on (-interval, interval), and is the identity outside.
         periodic: Where true, the interval is a circle: points are wrapped, and both ends have one learned slope.
+        power: Steer the spline: its derivative becomes about this power of itself, times a constant that keeps
+            the interval (Dibak et al. 2022, Appendix B; exact at the knots and in the mean of each bin).
     """
     if periodic is not None:
         x = jnp.where(periodic, wrapped(x, interval), x)
     # Clamp first: no branch, used or not, ever sees a point outside the interval.
     inside = jnp.abs(x) < interval
     clamped = jnp.clip(x, -interval, interval)
-    x0, y0, w, h, d0, d1 = _bin(clamped, raw, interval, periodic, own=0)
+    x0, y0, w, h, d0, d1 = _bin(clamped, raw, interval, periodic, power, own=0)
     y, log_slope = _evaluate((clamped - x0) / w, y0, h, h / w, d0, d1)
     return jnp.where(inside, y, x), jnp.where(inside, log_slope, 0.0)
 
 
-def inverse(y: Array, raw: Array, interval: float, periodic: Array | None = None) -> tuple[Array, Array]:
+def inverse(
+    y: Array, raw: Array, interval: float, periodic: Array | None = None, power: Array | None = None
+) -> tuple[Array, Array]:
     """The inverse spline and the logarithm of the *inverse's* derivative, elementwise."""
     if periodic is not None:
         y = jnp.where(periodic, wrapped(y, interval), y)
     inside = jnp.abs(y) < interval
     clamped = jnp.clip(y, -interval, interval)
-    y0, x0, h, w, d0, d1 = _bin(clamped, raw, interval, periodic, own=1)
+    y0, x0, h, w, d0, d1 = _bin(clamped, raw, interval, periodic, power, own=1)
     s, rise = h / w, clamped - y0
     excess = rise * (d1 + d0 - 2.0 * s)
     a = h * (s - d0) + excess
@@ -85,13 +91,16 @@ def inverse(y: Array, raw: Array, interval: float, periodic: Array | None = None
     return jnp.where(inside, x0 + w * t, y), jnp.where(inside, -log_slope, 0.0)
 
 
-def _bin(v: Array, raw: Array, interval: float, periodic: Array | None, *, own: int) -> _Bin:
+def _bin(v: Array, raw: Array, interval: float, periodic: Array | None, power: Array | None, *, own: int) -> _Bin:
     """The bin that holds v by its widths (own = 0) or by its heights (own = 1)."""
     bins = (raw.shape[-1] + 1) // 3
     logits, slopes = jnp.split(raw, [2 * bins], axis=-1)
     # Unnormalised sizes: a bin is ``least + scale * size``, with both axes side by side.
     sizes = jnp.exp(jnp.clip(logits, -MAX_LOGIT, MAX_LOGIT)).reshape(*v.shape, 2, bins)
     least, rest = 2.0 * interval * MIN_BIN, 2.0 * interval * (1.0 - MIN_BIN * bins)
+    if power is not None:
+        sizes = _steered(least + rest * sizes / jnp.sum(sizes, axis=-1, keepdims=True), power)
+        least, rest = 0.0, 2.0 * interval
     ends = _cumulative(sizes)  # of each bin
     knots = jax.lax.stop_gradient(rest * ends[..., own, :-1] / ends[..., own, -1:])
     knots = knots + least * np.arange(1, bins) - interval
@@ -107,8 +116,16 @@ def _bin(v: Array, raw: Array, interval: float, periodic: Array | None, *, own: 
         outer = jnp.where(periodic, slopes[..., -1], 0.0)
         left, right = jnp.where(index == 0, outer, left), jnp.where(index == bins - 1, outer, right)
     d0, d1 = (MIN_SLOPE + jax.nn.softplus(slope + _SLOPE_SHIFT) for slope in (left, right))
+    if power is not None:
+        d0, d1 = (slope**power * scale[..., 1] for slope in (d0, d1))
     other = 1 - own
     return _Bin(edge[..., own], edge[..., other], size[..., own], size[..., other], d0, d1)
+
+
+def _steered(sizes: Array, power: Array) -> Array:
+    """Widths, and heights before normalisation such that the mean slope of each bin is a power of what it was."""
+    widths, heights = sizes[..., 0, :], sizes[..., 1, :]
+    return jnp.stack([widths, widths * (heights / widths) ** power], axis=-2)
 
 
 def _cumulative(sizes: Array) -> Array:

@@ -1,5 +1,8 @@
 """The affine layer next to the data, set once from the data and never trained."""
 
+from abc import abstractmethod
+from typing import Self
+
 import equinox as eqx
 import jax
 import jax.numpy as jnp
@@ -7,10 +10,23 @@ import numpy as np
 from flowjax.bijections import AbstractBijection
 from flowjax.distributions import AbstractDistribution
 from jax import Array
+from jax.typing import ArrayLike
 from paramax import NonTrainable, non_trainable
 
 
-class Standardise(AbstractBijection):
+class SetFromData(AbstractBijection):
+    """A layer whose arrays are measured on data before training, and frozen."""
+
+    @abstractmethod
+    def adapted(self, data: Array) -> Self:
+        """The layer, measured on data of shape (n, *shape)."""
+
+    def _set(self, **values: ArrayLike) -> Self:
+        frozen = tuple(non_trainable(jnp.asarray(v)) for v in values.values())
+        return eqx.tree_at(lambda m: tuple(getattr(m, name) for name in values), self, frozen, is_leaf=_is_frozen)
+
+
+class Standardise(SetFromData):
     """x = location + scale * z, with all data inside ``reach`` in z.
 
     The scale is the standard deviation, or larger where outliers would otherwise leave
@@ -50,7 +66,7 @@ class Standardise(AbstractBijection):
     def _turned(self, values: Array, of_angles: float) -> Array:
         return values.at[np.array(self.angles)].set(of_angles) if self.angles else values
 
-    def adapted(self, data: Array) -> "Standardise":
+    def adapted(self, data: Array) -> Self:
         """The layer with location and scale measured on data of shape (n, *shape)."""
         location = jnp.zeros(self.shape) if self.shared else data.mean(axis=0)
         spread = jnp.abs(data - location)
@@ -58,9 +74,7 @@ class Standardise(AbstractBijection):
         scale = jnp.maximum(jnp.sqrt(jnp.mean(spread**2, axis=over)), spread.max(axis=over) / self.reach)
         scale = jnp.broadcast_to(scale, self.shape)
         scale = self._turned(jnp.where(scale > 0, scale, 1.0), jnp.pi / self.half_circle)
-        location = self._turned(location, 0.0)
-        values = (non_trainable(location), non_trainable(scale))
-        return eqx.tree_at(lambda m: (m.location, m.scale), self, values, is_leaf=_is_frozen)
+        return self._set(location=self._turned(location, 0.0), scale=scale)
 
     def transform_and_log_det(self, x: Array, condition: Array | None = None) -> tuple[Array, Array]:
         return self.location + self.scale * x, jnp.log(self.scale).sum()  # pyright: ignore
@@ -74,9 +88,9 @@ def _is_frozen(node: object) -> bool:
 
 
 def adapt_to_data(flow: AbstractDistribution, data: Array) -> AbstractDistribution:
-    """Set every ``Standardise`` layer of a flow from data; other flows come back unchanged."""
+    """Set every ``SetFromData`` layer of a flow from data; other flows come back unchanged."""
 
     def is_layer(node: object) -> bool:
-        return isinstance(node, Standardise)
+        return isinstance(node, SetFromData)
 
     return jax.tree.map(lambda n: n.adapted(data) if is_layer(n) else n, flow, is_leaf=is_layer)

@@ -1,7 +1,7 @@
 """A reproduced experiment: its table beside the paper's numbers, and its figures."""
 
 from collections.abc import Callable
-from functools import partial
+from functools import cache, partial
 from pathlib import Path
 from typing import Any
 
@@ -13,7 +13,7 @@ from matplotlib.figure import Figure
 from trade.evaluation.calibration import coverage, ranks
 from trade.fit import Run, load
 from trade.model import Model
-from trade.report import figures
+from trade.report import figures, molecules
 from trade.report.run import density_grids
 from trade.target import AbstractTarget
 from trade.targets import TwoMoons
@@ -21,12 +21,24 @@ from trade.targets.two_moons import radius_and_parameters, sample_posterior, tem
 from trade.training.checkpoint import write_bytes
 
 UP = ("ess",)  # metrics of which more is better
+# Metrics of which neither more nor less is.
+NEITHER = ("d_hist_floor", "phi_positive", "energy", "log_z_difference", "exchange")
 SHOWN = {
     "kl": "exact KL",
     "kl_final": "exact KL, final model",
     "kl_samples": "KL on samples",
     "nll": "NLL",
+    "nll_gap": "NLL above that of the exact model",
+    "nll_leapfrog": "NLL on data of the leapfrog integrator",
+    "nll_gap_leapfrog": "NLL above that of the exact model, on data of the leapfrog integrator",
+    "d_hist": "D_hist of (φ, ψ)",
+    "d_hist_floor": "D_hist of a perfect model, from as many samples",
     "ess": "ESS",
+    "phi_positive": "population of 0 < φ < 130°",
+    "d_chirality": "part of the wrong chirality",
+    "energy": "mean energy, kJ/mol",
+    "log_z_difference": "log Z(300 K) - log Z(600 K)",
+    "exchange": "part of the exchanges accepted, with the next temperature",
     "coverage_error": "largest error of the coverage of r",
     "sbc_1": "distance of the ranks of ψ1 to uniform",
     "sbc_2": "distance of the ranks of ψ2 to uniform",
@@ -39,6 +51,9 @@ LATTICE_PANELS = {
     "susceptibility": "susceptibility",
     "binder": "Binder cumulant",
 }
+
+
+Runs = Callable[[], dict[str, Run]]
 
 
 def write_reproduction(target: AbstractTarget, names: tuple[str, ...], results: dict[str, Any], out: Path) -> str:
@@ -54,7 +69,7 @@ def write_reproduction(target: AbstractTarget, names: tuple[str, ...], results: 
     write_bytes(out / "table.md", text.encode())
     drawn = out / "figures"
     drawn.mkdir(exist_ok=True)
-    runs = {name: load(out / name) for name in results["methods"]}
+    runs = cache(lambda: {name: load(out / name) for name in results["methods"]})  # only if a figure wants them
     condition = target.condition
     measured = {r["metric"] for r in results["rows"]}
     for metric in [m for m in ("kl", "ess") if m in measured]:
@@ -79,11 +94,12 @@ def table(results: dict[str, Any]) -> str:
         if not rows:
             continue
         conditions = list(dict.fromkeys(r["condition"] for r in rows))
-        best = {c: _best([r["mean"] for r in rows if r["condition"] == c], metric) for c in conditions}
+        found = {c: [r["mean"] for r in rows if r["condition"] == c] for c in conditions}
+        best = {} if metric in NEITHER else {c: _best(values, metric) for c, values in found.items()}
         lines = ["| method | " + " | ".join(f"{c:g}" for c in conditions) + " |", "|---" * (len(conditions) + 1) + "|"]
         for name in dict.fromkeys(r["method"] for r in rows):
             own = {r["condition"]: r for r in rows if r["method"] == name}
-            cells = [_cell(own[c], metric, bold=own[c]["mean"] == best[c]) if c in own else "" for c in conditions]
+            cells = [_cell(own[c], metric, bold=own[c]["mean"] == best.get(c)) if c in own else "" for c in conditions]
             lines.append(f"| {name} | " + " | ".join(cells) + " |")
         parts += [f"## {title}", "\n".join(lines)]
     return "\n\n".join(parts) + "\n"
@@ -95,7 +111,7 @@ def _best(values: list[float], metric: str) -> float:
 
 def _cell(row: dict[str, Any], metric: str, *, bold: bool) -> str:
     def show(value: float) -> str:
-        return f"{100 * value:.1f} %" if metric == "ess" else f"{value:.4f}" if abs(value) < 10 else f"{value:.3g}"
+        return f"{100 * value:.1f} %" if metric == "ess" else f"{value:.4f}" if abs(value) < 10 else f"{value:.2f}"
 
     text = f"**{show(row['mean'])}**" if bold else show(row["mean"])
     if row["seeds"] > 1:
@@ -104,7 +120,7 @@ def _cell(row: dict[str, Any], metric: str, *, bold: bool) -> str:
 
 
 def _densities(
-    target: AbstractTarget, runs: dict[str, Run], results: dict[str, Any], *, kind: str, metric: str
+    target: AbstractTarget, runs: Runs, results: dict[str, Any], *, kind: str, metric: str
 ) -> Figure:
     """Panels as in the paper's figures: the target first, then a row a method, of the first seed."""
     found = sorted({r["condition"] for r in results["rows"]}, reverse=True)
@@ -115,7 +131,7 @@ def _densities(
 
     rows = {"A  target": density_grids(target, panels)}
     kl = {}
-    for letter, (name, run) in zip("BCDEFGHIJKLMNOP", runs.items(), strict=False):
+    for letter, (name, run) in zip("BCDEFGHIJKLMNOP", runs().items(), strict=False):
         label = f"{letter}  {name}"
         rows[label] = density_grids(model_of(run), panels)
         means = {r["condition"]: r["mean"] for r in results["rows"] if r["method"] == name and r["metric"] == metric}
@@ -123,7 +139,7 @@ def _densities(
     return figures.densities(rows, panels, figures.EXTENT, kl)
 
 
-def _observables(target: AbstractTarget, runs: dict[str, Run], results: dict[str, Any]) -> Figure:
+def _observables(target: AbstractTarget, runs: Runs, results: dict[str, Any]) -> Figure:
     """Panels A to D as in the paper: HMC, and each method raw; our best one also weighted."""
 
     def series(method: str, suffix: str) -> dict[str, Any]:
@@ -145,33 +161,33 @@ def _observables(target: AbstractTarget, runs: dict[str, Run], results: dict[str
     return figures.compared(series("hmc", ""), models, LATTICE_PANELS, target.condition.boundary)
 
 
-def _fields(target: AbstractTarget, runs: dict[str, Run], results: dict[str, Any]) -> Figure:
+def _fields(target: AbstractTarget, runs: Runs, results: dict[str, Any]) -> Figure:
     """One configuration of each method at some conditions, from the same random numbers."""
     kappas = [float(c) for c in target.condition.grid(6).round(3)]
     key = jax.random.key(3)
-    rows = {name: [np.asarray(run.model.sample(key, 1, c)[0]) for c in kappas] for name, run in runs.items()}
+    rows = {name: [np.asarray(run.model.sample(key, 1, c)[0]) for c in kappas] for name, run in runs().items()}
     return figures.fields(rows, kappas)
 
 
-def _calibration(target: AbstractTarget, runs: dict[str, Run], results: dict[str, Any]) -> Figure:
+def _calibration(target: AbstractTarget, runs: Runs, results: dict[str, Any]) -> Figure:
     """Coverage of the radius r at three powers, of the first seed, on fewer pairs than the table."""
     assert isinstance(target, TwoMoons)
     powers, n, key = _powers(target), 20_000, jax.random.key(4)
     panels = {}
     for c in powers:
         x, y = tempered_pairs(jax.random.key(5), n, c, target.prior)
-        found = {n: ranks(run.final[0], radius_and_parameters, x, y, key, 200, c) for n, run in runs.items()}
+        found = {n: ranks(run.final[0], radius_and_parameters, x, y, key, 200, c) for n, run in runs().items()}
         panels[c] = {name: coverage(f[:, 0]) for name, f in found.items()}
     return figures.calibration(panels)
 
 
-def _posteriors(target: AbstractTarget, runs: dict[str, Run], results: dict[str, Any]) -> Figure:
+def _posteriors(target: AbstractTarget, runs: Runs, results: dict[str, Any]) -> Figure:
     """Samples of each method beside exact ones, at three powers, for the observation y = 0."""
     assert isinstance(target, TwoMoons)
     powers, n, y = _powers(target), 2000, jnp.zeros(2)
     key = jax.random.key(6)
     rows = {"exact": [np.asarray(sample_posterior(key, y, c, n, target.prior)) for c in powers]}
-    for name, run in runs.items():
+    for name, run in runs().items():
         rows[name] = [np.asarray(run.final[0].sample(key, n, c, y)) for c in powers]
     return figures.scatter(rows, powers)
 
@@ -180,16 +196,20 @@ def _powers(target: TwoMoons) -> list[float]:
     return [target.condition.low, *target.condition.boundary, target.condition.high]
 
 
-def _marginals(target: AbstractTarget, runs: dict[str, Run], results: dict[str, Any]) -> Figure:
+def _marginals(target: AbstractTarget, runs: Runs, results: dict[str, Any]) -> Figure:
     """The first coordinate of each method's samples at the far end of the range, beside the target's."""
     condition = target.condition
     far = condition.low if condition.boundary and condition.boundary[0] > condition.low else condition.high
     key, n = jax.random.key(0), 50_000
-    samples = {name: np.asarray(run.final[0].sample(key, n, far)[:, 0]) for name, run in runs.items()}
+    samples = {name: np.asarray(run.final[0].sample(key, n, far)[:, 0]) for name, run in runs().items()}
     return figures.marginals(np.asarray(target.sample(key, n, far)[:, 0]), samples, far)
 
 
-FIGURES: dict[str, Callable[[AbstractTarget, dict[str, Run], dict[str, Any]], Figure]] = {
+def _molecule(target: AbstractTarget, runs: Runs, results: dict[str, Any], *, c: float) -> Figure:
+    return molecules.ramachandran(results["curves"], c)
+
+
+FIGURES: dict[str, Callable[[AbstractTarget, Runs, dict[str, Any]], Figure]] = {
     "densities_best": partial(_densities, kind="best", metric="kl"),
     "densities_final": partial(_densities, kind="final", metric="kl_final"),
     "marginals": _marginals,
@@ -197,4 +217,6 @@ FIGURES: dict[str, Callable[[AbstractTarget, dict[str, Run], dict[str, Any]], Fi
     "fields": _fields,
     "calibration": _calibration,
     "posteriors": _posteriors,
+    "ramachandran_300": partial(_molecule, c=300.0),
+    "ramachandran_600": partial(_molecule, c=600.0),
 }

@@ -12,8 +12,10 @@ from jax import Array
 from jax.typing import ArrayLike
 
 from trade.errors import TradeError, check_integers
-from trade.sampling.mcmc import hmc, tune
+from trade.sampling.mcmc import tune
 from trade.target import AbstractTarget
+
+TUNING = 5  # chains on which a rung is tuned
 
 
 class Exchanged(NamedTuple):
@@ -24,12 +26,14 @@ class Exchanged(NamedTuple):
         ladder: The conditions.
         acceptance: Mean acceptance probability of HMC at each.
         exchange: Part of the exchanges accepted, between each and the next.
+        jumped: Part of the jumps accepted at each.
     """
 
     samples: dict[float, Array]
     ladder: np.ndarray
     acceptance: np.ndarray
     exchange: np.ndarray
+    jumped: np.ndarray
 
 
 @dataclass(frozen=True)
@@ -39,9 +43,11 @@ class ReplicaExchange:
     Args:
         rungs: Conditions from one end of the range to the other, evenly spaced in the chart.
         ensembles: Independent ladders side by side.
-        integration_steps: Most leapfrog steps of a trajectory; their number is drawn at random.
+        integration_steps: Most leapfrog steps of a trajectory; their number is drawn at random for all chains.
         thermalisation: Trajectories dropped at the start.
         thinning: Trajectories between two samples that are kept.
+        jumps: Coordinates that are angles in radians. After every trajectory one of them is drawn anew on the whole
+            circle, and taken by Metropolis's rule: so a torsion crosses barriers that no trajectory does.
     """
 
     rungs: int = 7
@@ -49,6 +55,7 @@ class ReplicaExchange:
     integration_steps: int = 20
     thermalisation: int = 1000
     thinning: int = 10
+    jumps: tuple[int, ...] = ()
 
     def __post_init__(self) -> None:
         check_integers(self, rungs=2, ensembles=1, integration_steps=1, thermalisation=0, thinning=1)
@@ -72,16 +79,18 @@ class ReplicaExchange:
         x = jnp.asarray(start, float)
         if x.shape != target.shape:
             raise TradeError(f"start must be one state of shape {target.shape}, got {x.shape}.")
+        if not all(0 <= i < x.size for i in self.jumps):
+            raise TradeError(f"jumps must be coordinates of a state with {x.size}, got {self.jumps}.")
         keys = jax.random.split(key, 3)
         c = jnp.asarray(ladder, float)
-        tuned = _tune(target, c, x, jax.random.split(keys[0], self.rungs), self.integration_steps)
+        tuned = _tune(target, c, x, jax.random.split(keys[0], (self.rungs, TUNING)), self.integration_steps)
         states = jnp.broadcast_to(x, (self.ensembles, self.rungs, *x.shape))
-        run = _Run(target, c, tuned, self.integration_steps)
+        run = _Run(target, c, tuned, self.integration_steps, self.jumps)
         states, _ = _sweeps(run, states, keys[1], 1, jnp.asarray(self.thermalisation), tuple(rungs))
         draws = -(-n // self.ensembles)
-        _, (kept, moved, exchanged) = _sweeps(run, states, keys[2], draws, jnp.asarray(self.thinning), tuple(rungs))
+        _, (kept, rates) = _sweeps(run, states, keys[2], draws, jnp.asarray(self.thinning), tuple(rungs))
         samples = {float(c): jnp.swapaxes(kept[:, :, k], 0, 1) for k, c in enumerate(at)}
-        return Exchanged(samples, ladder, np.asarray(moved.mean(axis=0)), np.asarray(exchanged.mean(axis=0)))
+        return Exchanged(samples, ladder, *(np.asarray(r.mean(axis=0)) for r in rates))
 
 
 class _Run(NamedTuple):
@@ -89,27 +98,50 @@ class _Run(NamedTuple):
     ladder: Array
     tuned: tuple[Array, Array]
     longest: int
+    jumps: tuple[int, ...]
+
+
+class _Rates(NamedTuple):
+    """Parts accepted, in the order of ``Exchanged``: a number a rung, or a gap between two."""
+
+    moved: Array
+    exchanged: Array
+    jumped: Array
 
 
 @eqx.filter_jit
 def _tune(target: AbstractTarget, ladder: Array, start: Array, keys: Array, longest: int) -> tuple[Array, Array]:
-    """At every rung, each on a chain of its own."""
-    return jax.vmap(lambda c, k: tune(lambda v: target.log_density(v, c), start, k, longest, steps=1000))(ladder, keys)
+    """At every rung, each on a few chains of its own: a single one is at times far off."""
+
+    def at(c: Array, keys: Array) -> tuple[Array, Array]:
+        sizes, masses = jax.vmap(lambda k: tune(lambda v: target.log_density(v, c), start, k, longest, 1000))(keys)
+        return jnp.median(sizes), jnp.median(masses, axis=0)
+
+    return jax.vmap(at)(ladder, keys)
 
 
 @eqx.filter_jit
 def _sweeps(
     run: _Run, states: Array, key: Array, kept: int, thinning: Array, rungs: tuple[int, ...]
-) -> tuple[Array, tuple[Array, Array, Array]]:
+) -> tuple[Array, tuple[Array, _Rates]]:
     """``kept`` times ``thinning`` sweeps; the last state of each lot is kept at some rungs."""
-    target, ladder, tuned, longest = run
+    import blackjax  # noqa: PLC0415  its import takes seconds
+
+    target, ladder, tuned, longest, jumps = run
     count = len(ladder)
 
-    def move(x: Array, c: Array, tuned: tuple[Array, Array], key: Array) -> tuple[Array, Array]:
-        kernel = hmc(lambda v: target.log_density(v, c), tuned, longest)
-        one, two = jax.random.split(key)
-        state, info = kernel.step(two, kernel.init(x, one))
+    def move(x: Array, c: Array, tuned: tuple[Array, Array], key: Array, length: Array) -> tuple[Array, Array]:
+        kernel = blackjax.hmc(lambda v: target.log_density(v, c), *tuned, length)  # pyright: ignore
+        state, info = kernel.step(key, kernel.init(x))  # pyright: ignore
         return state.position, info.acceptance_rate  # pyright: ignore
+
+    def jump(x: Array, c: Array, key: Array) -> tuple[Array, Array]:
+        key_which, key_angle, key_chance = jax.random.split(key, 3)
+        angle = jax.random.uniform(key_angle, minval=-jnp.pi, maxval=jnp.pi)
+        other = x.at[jax.random.choice(key_which, np.array(jumps))].set(angle)
+        gain = target.log_density(other, c) - target.log_density(x, c)
+        accepted = jnp.log(jax.random.uniform(key_chance)) < gain
+        return jnp.where(accepted, other, x), accepted.astype(x.dtype)
 
     def swap(x: Array, key: Array) -> tuple[Array, Array]:
         """Of one ensemble: even rungs with the next ones up, or odd ones, at random."""
@@ -125,18 +157,26 @@ def _sweeps(
         # Each gap of the ladder is tried half of the times.
         return jnp.where(_wide(accepted, x), x[partner], x), 2.0 * (accepted & (partner > rung))[:-1]
 
-    def sweep(_: Array, carry: tuple[Array, Array, Array, Array]) -> tuple[Array, Array, Array, Array]:
-        x, key, moved, exchanged = carry
-        key, key_move, key_swap = jax.random.split(key, 3)
+    def sweep(_: Array, carry: tuple[Array, Array, _Rates]) -> tuple[Array, Array, _Rates]:
+        x, key, rates = carry
+        key, key_move, key_length, key_jump, key_swap = jax.random.split(key, 5)
         keys = jax.random.split(key_move, x.shape[:2])
-        x, rate = jax.vmap(jax.vmap(move), in_axes=(0, None, None, 0))(x, ladder, tuned, keys)
+        # One length for all: side by side, every trajectory takes as long as the longest.
+        length = jax.random.randint(key_length, (), 1, longest + 1)
+        over_rungs = jax.vmap(move, in_axes=(0, 0, 0, 0, None))
+        x, moved = jax.vmap(over_rungs, in_axes=(0, None, None, 0, None))(x, ladder, tuned, keys, length)
+        jumped = jnp.zeros_like(moved)
+        if jumps:
+            keys = jax.random.split(key_jump, x.shape[:2])
+            x, jumped = jax.vmap(jax.vmap(jump), in_axes=(0, None, 0))(x, ladder, keys)
         x, swapped = jax.vmap(swap)(x, jax.random.split(key_swap, len(x)))
-        return x, key, moved + rate.mean(axis=0), exchanged + swapped.mean(axis=0)
+        new = _Rates(moved, swapped, jumped)
+        return x, key, jax.tree.map(lambda total, rate: total + rate.mean(axis=0), rates, new)
 
-    def lot(x: Array, key: Array) -> tuple[Array, tuple[Array, Array, Array]]:
-        start = (x, key, jnp.zeros(count), jnp.zeros(count - 1))
-        x, _, moved, exchanged = jax.lax.fori_loop(0, thinning, sweep, start)
-        return x, (x[:, np.array(rungs)], moved / thinning, exchanged / thinning)
+    def lot(x: Array, key: Array) -> tuple[Array, tuple[Array, _Rates]]:
+        none = _Rates(jnp.zeros(count), jnp.zeros(count - 1), jnp.zeros(count))
+        x, _, rates = jax.lax.fori_loop(0, thinning, sweep, (x, key, none))
+        return x, (x[:, np.array(rungs)], jax.tree.map(lambda total: total / thinning, rates))
 
     return jax.lax.scan(lot, states, jax.random.split(key, kept))
 

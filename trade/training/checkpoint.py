@@ -4,6 +4,7 @@ import hashlib
 import io
 import json
 import os
+import re
 from pathlib import Path
 from typing import Any
 
@@ -31,9 +32,13 @@ def write_bytes(path: Path, content: bytes) -> None:
         os.close(directory)
 
 
+_NUMBERS = re.compile(r"\[\n([-+.,\s\deE]+)\n\s*\]")
+
+
 def write_json(path: Path, content: Any) -> None:
-    """Write JSON atomically."""
-    write_bytes(path, (json.dumps(content, indent=2) + "\n").encode())
+    """Write JSON atomically, a list of numbers on one line."""
+    text = _NUMBERS.sub(lambda found: "[" + " ".join(found[1].split()) + "]", json.dumps(content, indent=2))
+    write_bytes(path, (text + "\n").encode())
 
 
 def read_json(path: Path) -> Any:

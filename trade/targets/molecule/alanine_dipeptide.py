@@ -4,6 +4,9 @@ from functools import cache
 from importlib.resources import files
 from pathlib import Path
 
+import numpy as np
+from jax import Array
+
 from trade.condition import Condition
 from trade.targets.molecule.boltzmann import Molecule
 from trade.targets.molecule.force_field import ForceField
@@ -39,7 +42,13 @@ Z_MATRIX = ZMatrix(
         (10, 8, 14, 6),
     ),
 )
-PHI, PSI = 4, 11  # torsions of the backbone, by row of the Z-matrix
+# By row of the Z-matrix: the backbone's torsions, that of HA, whose sign is the chirality, and all about which a part
+# of the molecule turns freely (the backbone's two, and those of the methyl groups).
+PHI, PSI, HA = 4, 11, 17
+ROTORS = (0, PHI, 7, PSI, 14)
+# An extended structure of the L form, in degrees; it is rough, and has no clash.
+_TORSIONS = (180, 180, 120, -120, -145, 0, 180, 60, 120, -120, 180, 160, 180, 180, 180, 120, -120, 120, 120)
+_BOND, _ANGLE = 0.145, 1.95
 
 
 @cache
@@ -48,6 +57,17 @@ def force_field() -> ForceField:
     return ForceField.load(Path(str(files("trade.targets.molecule") / "alanine_dipeptide.json")))
 
 
-def alanine_dipeptide() -> Molecule:
+class AlanineDipeptide(Molecule):
     """The molecule from 300 K to 600 K, with data at 600 K: 9 free bonds, 20 angles, 19 torsions."""
-    return Molecule(force_field(), Z_MATRIX, Condition(300.0, 600.0, scale="log", boundary=(600.0,)))
+
+    def __init__(self) -> None:
+        super().__init__(force_field(), Z_MATRIX, Condition(300.0, 600.0, scale="log", boundary=(600.0,)))
+
+    def config(self) -> dict:
+        """No arguments, for saving."""
+        return {}
+
+    def minimum(self) -> Array:
+        """A minimum of the energy, with both halves of the backbone extended."""
+        bonds, angles = np.full(len(self.free), _BOND), np.full(len(self.z_matrix.rows) + 1, _ANGLE)
+        return self.minimised(np.concatenate([bonds, angles, np.deg2rad(_TORSIONS)]))

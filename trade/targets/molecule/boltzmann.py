@@ -1,9 +1,12 @@
 """The Boltzmann distribution of a molecule over its internal coordinates, at every temperature."""
 
 import equinox as eqx
+import jax
 import jax.numpy as jnp
 import numpy as np
+import scipy.optimize
 from jax import Array
+from jax.typing import ArrayLike
 
 from trade.condition import Condition
 from trade.errors import TradeError
@@ -48,6 +51,11 @@ class Molecule(AbstractTarget):
         self.free = np.flatnonzero(self.lengths == 0.0)
         self.shape = (len(self.free) + 2 * z_matrix.atoms - 5,)
 
+    @property
+    def torsions(self) -> tuple[int, ...]:
+        """Which coordinates of a state are torsions, by row of the Z-matrix."""
+        return tuple(range(self.shape[0] - len(self.z_matrix.rows), self.shape[0]))
+
     def to_internal(self, x: Array) -> Array:
         """The state of positions of shape (atoms, 3)."""
         internal = self.z_matrix.to_internal(x)
@@ -64,6 +72,17 @@ class Molecule(AbstractTarget):
     def log_volume(self, z: Array) -> Array:
         """log |∂x/∂z| over all bonds and angles."""
         return self.z_matrix.log_det(self._internal(z))
+
+    def minimised(self, z: ArrayLike) -> Array:
+        """The nearest minimum of the energy, roughly."""
+        slope = jax.jit(jax.value_and_grad(self.energy))
+
+        def energy(v: np.ndarray) -> tuple[float, np.ndarray]:
+            value, gradient = slope(jnp.asarray(v, float))
+            return float(value), np.asarray(gradient, np.float64)
+
+        found = scipy.optimize.minimize(energy, np.asarray(z, np.float64), jac=True, method="L-BFGS-B")
+        return jnp.asarray(found.x, float)
 
     def log_density(self, x: Array, c: Array, y: Array | None = None) -> Array:
         """-U/kT + log |∂x/∂z|."""

@@ -1,0 +1,310 @@
+"""Alanine dipeptide of Section 5.3: frames at 600 K, the ensemble at every temperature down to 300 K (Table 2)."""
+
+from collections.abc import Callable
+from dataclasses import dataclass, field, replace
+from typing import Any, NamedTuple
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+from flowjax.distributions import AbstractDistribution
+from jax import Array
+
+from trade.evaluation.divergence import Estimate
+from trade.evaluation.free_energy import bennett
+from trade.evaluation.ramachandran import floor, histogram, histogram_kl
+from trade.experiments import paper
+from trade.experiments.alanine_data import COLD, HOT, Simulation, energies, frames, full, leapfrog_frames, small
+from trade.experiments.reproduce import Budget, Method
+from trade.experiments.results import curve, row
+from trade.fit import Run
+from trade.flows import MLP, AffineFlow, CircularFlow, PowerScaled, ResidualMLP
+from trade.model import Model
+from trade.objectives import (
+    Cauchy,
+    ForwardKL,
+    FromModel,
+    Gradient,
+    GradientNorm,
+    GrowingInterval,
+    Ramp,
+    ReverseKL,
+    Reweighted,
+    Sum,
+    Trade,
+)
+from trade.objectives.term import Objective
+from trade.sampling.ess import kish_ess
+from trade.sampling.importance import log_density_batch
+from trade.target import AbstractTarget
+from trade.targets import Augmented
+from trade.targets.molecule.alanine_dipeptide import HA, PHI, PSI, AlanineDipeptide
+from trade.targets.molecule.boltzmann import GAS_CONSTANT
+from trade.training.optimiser import Adam
+
+TEMPERATURES = (COLD, HOT)
+MD = "md"  # the row of the reference values
+ROTATIONS = 2.0 * np.log(2.0 * np.pi)  # what the paper's NLL counts for rigid motions
+ENERGY_BINS = np.linspace(-140.0, 160.0, 151)  # kJ/mol
+BALANCE = Ramp(GradientNorm(0.3, every=1, ema=0.0))  # never stronger than the data
+LEFT_HANDED = (0.0, np.deg2rad(130.0))  # φ of the basins that dynamics at 300 K never reaches
+
+
+@dataclass(frozen=True)
+class AlanineDipeptideExperiment:
+    """The six rows of Table 2 with our flows, and a flow that knows 600 K only."""
+
+    target: AlanineDipeptide = field(default_factory=AlanineDipeptide)
+    name = "alanine-dipeptide"
+    conditions = TEMPERATURES
+    figures = ("ramachandran_300", "ramachandran_600")
+
+    def methods(self, budget: Budget) -> dict[str, Method]:
+        """Table 2; ``quick`` has a small spline flow, with TRADE and without."""
+        if budget == "quick":
+            recipe = _Recipe(blocks=8, width=64, batch=256, rate=2e-3, steps=1500)
+            return {
+                n: m for n, m in self._splines(recipe).items() if n in ("maximum-likelihood-spline", "trade-spline")
+            }
+        splines = _Recipe(blocks=18, width=256, batch=1024, rate=2e-3, steps=16_000)
+        affine = _Recipe(blocks=20, width=128, batch=1024, rate=1e-3, steps=16_000)
+        return self._splines(splines) | self._affine(affine)
+
+    def _splines(self, recipe: "_Recipe") -> dict[str, Method]:
+        target = self.target
+
+        def flow(**options: Any) -> Callable[[Array], AbstractDistribution]:
+            return CircularFlow(
+                target.shape,
+                target.condition,
+                target.torsions,
+                blocks=recipe.blocks,
+                network=ResidualMLP(recipe.width),
+                latent=PowerScaled(1.0, HOT),
+                **options,
+            ).build
+
+        return {
+            # One density for all temperatures but for its latent: what it learned at 600 K is all it has.
+            "maximum-likelihood-spline": recipe.method(flow(conditional=False), recipe.likelihood),
+            "steerable-spline": recipe.method(flow(steerable=HOT), recipe.likelihood),
+            "backward-kl-spline": recipe.method(flow(), recipe.backward),
+            "trade-spline": recipe.method(flow(), recipe.trade_refined),
+        }
+
+    def _affine(self, recipe: "_Recipe") -> dict[str, Method]:
+        """With 60 more coordinates, of which the molecule's are independent."""
+        target = Augmented(self.target, extra=60, exponent=1.0, reference=HOT)
+
+        def method(objective: Objective, **options: Any) -> Method:
+            flow = AffineFlow(
+                target.shape,
+                target.condition,
+                self.target.torsions,
+                blocks=recipe.blocks,
+                network=MLP(recipe.width, 3),
+                latent=PowerScaled(1.0, HOT),
+                **options,
+            )
+            return recipe.method(flow.build, objective, target)
+
+        return {
+            "steerable-affine": method(recipe.likelihood, volume="mean"),
+            "backward-kl-affine": method(recipe.backward),
+            "trade-affine": method(recipe.trade),
+        }
+
+    def data(self, target: AbstractTarget, budget: Budget) -> dict[float, Array]:
+        """Most ensembles' frames at 600 K: 840,000, or 14,000 for ``quick``."""
+        return {HOT: _extended(target, jax.random.key(2024), frames(_simulation(budget)).training(), HOT)}
+
+    def validation(self, target: AbstractTarget, budget: Budget) -> dict[float, Array]:
+        """Frames of other ensembles at 600 K; none at 300 K, which is for evaluation alone."""
+        return {HOT: _extended(target, jax.random.key(2025), frames(_simulation(budget)).validation(), HOT)}
+
+    def evaluate(self, name: str, target: AbstractTarget, run: Run, budget: Budget) -> list[dict[str, Any]]:
+        """NLL and gap on both kinds of data, D_hist, ESS, populations and log Z, at both temperatures."""
+        molecule, simulation = self.target, _simulation(budget)
+        samples, scored = _sizes(budget)
+        values: dict[tuple[str, float], list[float]] = {}
+        curves: list[dict[str, Any]] = []
+        for seed, model in enumerate(run.final):
+            log_z = {}
+            for c in TEMPERATURES:
+                found = {}
+                drawn = _draw(model, target, jax.random.key(7000 + seed), samples, c)
+                found["ess"] = float(kish_ess(jnp.asarray(drawn.log_weight, jnp.float32)))
+                reference = frames(simulation).evaluation(c)
+                truth = _score(model, target, molecule, _spread(reference, scored), c)
+                leapfrog = _score(model, target, molecule, _spread(leapfrog_frames(simulation)[c], scored), c)
+                log_z[c] = bennett(drawn.log_weight, truth.log_weight)
+                found["nll"], found["nll_leapfrog"] = truth.nll, leapfrog.nll
+                # The exact model is q/Z: what its log density has more than the flow's.
+                found["nll_gap"] = float(truth.log_weight.mean() - log_z[c].value)
+                found["nll_gap_leapfrog"] = float(leapfrog.log_weight.mean() - log_z[c].value)
+                found["log_z"], found["log_z_error"] = log_z[c]
+                counts = _ramachandran(molecule, reference).sum(axis=0)
+                found["d_hist"] = histogram_kl(_ramachandran(molecule, drawn.x[None])[0], counts)
+                found |= populations(molecule, drawn.x)
+                for metric, value in found.items():
+                    values.setdefault((metric, c), []).append(value)
+                if seed == 0:
+                    curves += _curves(name, c, molecule, drawn.x[None], energies(molecule, drawn.x[None]))
+            difference = _difference(log_z[COLD], log_z[HOT])
+            values.setdefault(("log_z_difference", COLD), []).append(difference.value)
+            values.setdefault(("log_z_difference_error", COLD), []).append(difference.error)
+        known = paper.ALANINE_DIPEPTIDE.get(name, {})
+        return curves + [row(name, metric, c, v, known.get(metric, {}).get(c)) for (metric, c), v in values.items()]
+
+    def truth(self, budget: Budget) -> list[dict[str, Any]]:
+        """Of the simulation: energies, populations, rates, the floor of D_hist, and log Z(300) - log Z(600)."""
+        simulated, molecule = frames(_simulation(budget)), self.target
+        rows = []
+
+        def add(metric: str, c: float, estimate: Estimate) -> None:
+            rows.extend([row(MD, metric, c, [estimate.value]), row(MD, f"{metric}_error", c, [estimate.error])])
+
+        for c, energy in zip(TEMPERATURES, simulated.energies[[0, -1]], strict=True):
+            states = simulated.by_temperature[c]
+            rows += _curves(MD, c, molecule, states, energy)
+            add("energy", c, _over_ensembles(energy.mean(axis=1)))
+            for metric in ("phi_positive", "d_chirality"):
+                each = np.array([populations(molecule, ensemble)[metric] for ensemble in states])
+                add(metric, c, _over_ensembles(each))
+            rows.append(
+                row(MD, "d_hist_floor", c, [floor(_ramachandran(molecule, simulated.evaluation(c)), _sizes(budget)[0])])
+            )
+        for metric, rates in simulated.rates.items():  # exchanges are one less than temperatures
+            rows += [row(MD, metric, c, [float(rate)]) for c, rate in zip(simulated.ladder, rates, strict=False)]
+        groups = np.array_split(np.arange(simulated.energies.shape[1]), 16)
+        each = [ladder_log_z(simulated.ladder, simulated.energies[:, g]) for g in groups]
+        add("log_z_difference", COLD, _over_ensembles(np.array(each)))
+        return rows
+
+
+def ladder_log_z(ladder: np.ndarray, energies: np.ndarray) -> float:
+    """log Z at the first temperature less that at the last, by Bennett's method from rung to rung."""
+    total = 0.0
+    for i in range(len(ladder) - 1):
+        step = (1.0 / ladder[i + 1] - 1.0 / ladder[i]) / GAS_CONSTANT
+        total += bennett(step * energies[i + 1].ravel(), step * energies[i].ravel()).value
+    return total
+
+
+class _Drawn(NamedTuple):
+    x: np.ndarray
+    log_weight: np.ndarray
+
+
+class _Score(NamedTuple):
+    nll: float
+    log_weight: np.ndarray
+
+
+def _simulation(budget: Budget) -> Simulation:
+    return small() if budget == "quick" else full()
+
+
+def _sizes(budget: Budget) -> tuple[int, int]:
+    """Samples of a model, and frames it is scored on, at each temperature."""
+    return (50_000, 10_000) if budget == "quick" else (1_000_000, 200_000)
+
+
+def _extended(target: AbstractTarget, key: Array, x: np.ndarray, c: float) -> Array:
+    return target.extend(key, jnp.asarray(x), c) if isinstance(target, Augmented) else jnp.asarray(x)
+
+
+def _spread(states: np.ndarray, n: int) -> np.ndarray:
+    """At most n of them, evenly over all ensembles."""
+    flat = states.reshape(-1, states.shape[-1])
+    return flat[np.linspace(0, len(flat) - 1, min(n, len(flat))).astype(int)]
+
+
+def _draw(model: Model, target: AbstractTarget, key: Array, n: int, c: float) -> _Drawn:
+    """Samples without extra coordinates, with log q/p_θ."""
+    dim, parts = AlanineDipeptide().shape[0], []
+    for k in jax.random.split(key, -(-n // 50_000)):
+        x, log_p = model.sample_and_log_prob(k, min(n, 50_000), c)
+        log_weight = log_density_batch(target, x, jnp.asarray(c, x.dtype)) - log_p
+        parts.append((np.asarray(x[:, :dim]), np.asarray(log_weight, np.float64)))
+    return _Drawn(*(np.concatenate(p) for p in zip(*parts, strict=True)))
+
+
+def _score(model: Model, target: AbstractTarget, molecule: AlanineDipeptide, x: np.ndarray, c: float) -> _Score:
+    """The NLL of frames in the paper's measure, and log q/p_θ; less the entropy of extra coordinates."""
+    states = _extended(target, jax.random.key(2026), x, c)
+    log_p = np.asarray(model.log_prob(states, c), np.float64)
+    log_q = np.asarray(log_density_batch(target, states, jnp.asarray(c, states.dtype)), np.float64)
+    extra = target.extra_entropy(c) if isinstance(target, Augmented) else 0.0
+    volume = np.asarray(jax.jit(jax.vmap(molecule.log_volume))(jnp.asarray(x)), np.float64)
+    return _Score(float((volume - log_p).mean() + ROTATIONS - extra), log_q - log_p)
+
+
+def _ramachandran(molecule: AlanineDipeptide, states: np.ndarray) -> np.ndarray:
+    """A histogram of (φ, ψ) for each ensemble."""
+    phi, psi = (molecule.torsions[i] for i in (PHI, PSI))
+    return np.array([histogram(x[:, phi], x[:, psi]) for x in states])
+
+
+def _curves(name: str, c: float, molecule: AlanineDipeptide, states: np.ndarray, energy: Any) -> list[dict[str, Any]]:
+    """Histograms for the figures: of (φ, ψ), and of the energy."""
+    heights, _ = np.histogram(np.asarray(energy), ENERGY_BINS)
+    counts = _ramachandran(molecule, states).sum(axis=0)
+    return [curve(name, "ramachandran", c, counts.ravel()), curve(name, "energies", c, heights, edges=ENERGY_BINS)]
+
+
+def populations(molecule: AlanineDipeptide, x: np.ndarray) -> dict[str, float]:
+    """Parts with φ in the left-handed basins, and with the chirality of the D form."""
+    phi, chirality = (np.asarray(x[:, molecule.torsions[i]], np.float64) for i in (PHI, HA))
+    turned = phi - 2.0 * np.pi * np.floor(phi / (2.0 * np.pi) + 0.5)
+    inside = (turned > LEFT_HANDED[0]) & (turned < LEFT_HANDED[1])
+    return {"phi_positive": float(inside.mean()), "d_chirality": float((np.sin(chirality) < 0).mean())}
+
+
+def _over_ensembles(values: np.ndarray) -> Estimate:
+    return Estimate(float(values.mean()), float(values.std(ddof=1) / np.sqrt(len(values))))
+
+
+def _difference(one: Estimate, two: Estimate) -> Estimate:
+    return Estimate(one.value - two.value, float(np.hypot(one.error, two.error)))
+
+
+@dataclass(frozen=True)
+class _Recipe:
+    """What all rows of one architecture share."""
+
+    blocks: int
+    width: int
+    batch: int
+    rate: float
+    steps: int
+
+    @property
+    def likelihood(self) -> ForwardKL:
+        return ForwardKL(self.batch)
+
+    @property
+    def backward(self) -> Trade:
+        return Trade(ReverseKL(batch=self.batch // 2), self.likelihood, BALANCE, start=0.3)
+
+    @property
+    def trade(self) -> Trade:
+        return Trade(self._gradient, self.likelihood, BALANCE)
+
+    @property
+    def trade_refined(self) -> Trade:
+        """From the middle on it also learns from its own samples, reweighted: they never run out, as frames do."""
+        own = Reweighted(GrowingInterval(0.4), FromModel(), self.batch // 64, 64, truncate=10.0)
+        return replace(self.trade, boundary=Sum((self.likelihood, own), weights=(1.0, 3.0), starts=(0.0, 0.5)))
+
+    @property
+    def _gradient(self) -> Gradient:
+        """Clashes make huge residuals: a norm that forgets them."""
+        return Gradient(
+            GrowingInterval(0.4), norm=Cauchy(3.0), conditions_per_step=self.batch // 32, points_per_condition=16
+        )
+
+    def method(
+        self, flow: Callable[[Array], AbstractDistribution], objective: Objective, target: AbstractTarget | None = None
+    ) -> Method:
+        return Method(flow, objective, Adam(self.rate), self.steps, target)

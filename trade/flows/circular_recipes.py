@@ -1,0 +1,109 @@
+"""Ready-made flows for states some of whose coordinates are angles."""
+
+from dataclasses import dataclass, field
+from typing import Any
+
+import equinox as eqx
+import jax
+import jax.numpy as jnp
+import numpy as np
+from flowjax.bijections import AbstractBijection, Chain
+from jax import Array
+
+from trade.condition import Condition
+from trade.errors import TradeError, check_integers
+from trade.flows.circular import CircularCoupling, CircularLatent
+from trade.flows.conditioner import MLP, ResidualMLP
+from trade.flows.coupling import Stack, alternating_permutation
+from trade.flows.latent import Normal, PowerScaled
+from trade.flows.recipes import Flow, check_angles, default_unroll
+from trade.flows.rescale import Rescale
+from trade.flows.standardise import Standardise
+from trade.flows.steerable import SteerableCoupling
+
+
+@dataclass(frozen=True)
+class CircularFlow:
+    """Spline couplings for vectors of which some coordinates are angles in radians; the density is periodic in them.
+
+    Args:
+        shape: Shape of one state, a vector.
+        condition: The condition whose chart the flow sees.
+        angles: Which coordinates are angles.
+        blocks: Number of coupling layers.
+        bins: Bins of each spline.
+        interval: Splines act on (-interval, interval), in units of the scaled data; it is also the half circle.
+        reach: Part of the interval that the data fill, of coordinates that are no angles.
+        network: Conditioner of each coupling.
+        latent: Base distribution of the coordinates that are no angles.
+        conditional: False leaves c to the latent alone.
+        steerable: The reference c0 of a steerable flow, that of its ``PowerScaled`` latent. The networks do not see c:
+            angles follow it by a power of their densities, and the other coordinates keep volume, up to a learned
+            constant (see ``flows.SteerableCoupling``).
+        rescale: Hidden units of a learned scale and shift, of coordinates that are no angles, that follow the
+            condition before the splines; 0 leaves them out.
+        unroll: Layers per iteration of the compiled scan; 0 lets the backend decide.
+    """
+
+    shape: tuple[int, ...]
+    condition: Condition
+    angles: tuple[int, ...]
+    blocks: int = 12
+    bins: int = 8
+    interval: float = 4.0
+    reach: float = 0.8
+    network: MLP | ResidualMLP = field(default_factory=ResidualMLP)
+    latent: Normal | PowerScaled = field(default_factory=Normal)
+    conditional: bool = True
+    steerable: float | None = None
+    rescale: int = 0
+    unroll: int = 0
+
+    def __post_init__(self) -> None:
+        check_integers(self, blocks=1, bins=2, rescale=0)
+        check_angles(self)
+        if not 0 < len(self.angles) < self.shape[0]:
+            raise TradeError(f"CircularFlow needs some angles and some other coordinates, got {self.angles}.")
+        reference = self.latent.reference if isinstance(self.latent, PowerScaled) else None
+        if self.steerable is not None and self.steerable != reference:
+            raise TradeError(f"CircularFlow steerable={self.steerable!r} needs a PowerScaled latent of this reference.")
+        if self.rescale and not self._networks_see_c:
+            raise TradeError("CircularFlow rescale follows the condition, which conditional or steerable forbids.")
+
+    @property
+    def _networks_see_c(self) -> bool:
+        return self.conditional and self.steerable is None
+
+    def build(self, key: Array) -> Flow:
+        """Make the flow; it starts as the identity up to a permutation."""
+        (dim,) = self.shape
+        key_layers, key_order = jax.random.split(key)
+        angular = np.isin(np.arange(dim), self.angles)
+        # Which coordinates are angles must be known layer by layer: the permutations come first.
+        flags, orders = [angular], []
+        for k in jax.random.split(key_order, self.blocks):
+            orders.append(np.asarray(alternating_permutation(k, dim, dim // 2)))
+            flags.append(orders[-1] @ flags[-1] > 0)
+
+        options: dict[str, Any] = {"network": self.network, "bins": self.bins, "interval": self.interval}
+        seen = 1 if self._networks_see_c else None
+
+        def layer(k: Array, angular: Array, order: Array) -> CircularCoupling:
+            if self.steerable is not None:
+                return SteerableCoupling(k, angular, self.condition, self.latent, permutation=order, **options)  # pyright: ignore
+            return CircularCoupling(k, angular, seen, permutation=order, **options)
+
+        keys = jax.random.split(key_layers, self.blocks)
+        layers = eqx.filter_vmap(layer)(keys, jnp.asarray(np.array(flags[:-1])), jnp.asarray(np.array(orders)))
+        bijections: list[AbstractBijection] = [Stack(layers, self.unroll or default_unroll(self.blocks))]
+        if self.rescale or self.steerable is not None:  # a constant volume is free to learn: see VolumePreservingFlow
+            key_scale = jax.random.fold_in(key, 2)
+            bijections.append(Rescale(key_scale, self.shape, seen, self.rescale or 1, angles=self.angles))
+        reach = self.reach * self.interval
+        bijections.append(Standardise(self.shape, reach=reach, angles=self.angles, half_circle=self.interval))
+        turned = tuple(int(i) for i in np.flatnonzero(flags[-1]))
+        rest = self.latent.build((dim - len(self.angles),), 1, self.condition)
+        latent = CircularLatent(
+            shape=self.shape, cond_shape=rest.cond_shape, rest=rest, angles=turned, interval=self.interval
+        )
+        return Flow(latent, Chain(bijections), self)

@@ -1,0 +1,83 @@
+"""Whitening next to the data: a linear map to mean zero and covariance one, angles cut open first."""
+
+from math import pi
+from typing import Self
+
+import equinox as eqx
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jax import Array
+from jax.scipy.linalg import solve_triangular
+from paramax import NonTrainable, non_trainable
+
+from trade.flows.spline import wrapped
+from trade.flows.standardise import SetFromData
+
+MIN_EIGENVALUE = 1e-6  # of the correlations, which are shrunk by as much: float32 could not invert smaller ones
+_BINS, _SHARPNESS = 72, 50.0  # of the histogram of an angle; its kernel is eight degrees wide
+
+
+class Whiten(SetFromData):
+    """x = location + root z, with z of mean zero and covariance one over the data.
+
+    An angle is cut where the data are rarest: its window is [centre - π, centre + π). From data to latent
+    angles are wrapped into it, so that one that sits at ±π is not torn apart.
+
+    Warning:
+        The model's density is one on the line: in sampling nothing is wrapped, and what the model puts outside
+        the window of an angle is lost to the circle. Its NLL is an upper bound, tight where the cut is empty.
+
+    Args:
+        shape: Shape of the states, a vector.
+        angles: Which coordinates are angles in radians.
+    """
+
+    location: Array | NonTrainable
+    root: Array | NonTrainable  # lower triangular: a Cholesky factor of the covariance
+    centre: Array | NonTrainable
+    shape: tuple[int, ...] = eqx.field(static=True)
+    angles: tuple[int, ...] = eqx.field(static=True)
+    cond_shape = None
+
+    def __init__(self, shape: tuple[int, ...], *, angles: tuple[int, ...] = ()) -> None:
+        self.shape, self.angles = shape, angles
+        self.location, self.centre = (non_trainable(jnp.zeros(shape)) for _ in range(2))
+        self.root = non_trainable(jnp.eye(shape[0]))
+
+    def adapted(self, data: Array) -> Self:
+        """The layer with window, mean and covariance measured on data of shape (n, dim)."""
+        states = np.array(data, np.float64)  # once, on the host: a covariance loses half the digits
+        centre = np.zeros(self.shape)
+        for i in self.angles:
+            centre[i] = emptiest(states[:, i]) + pi
+            states[:, i] = np.mod(states[:, i] - centre[i] + pi, 2.0 * pi) + centre[i] - pi
+        location, scale = states.mean(axis=0), states.std(axis=0)
+        scale = np.where(scale > 0, scale, 1.0)
+        scaled = (states - location) / scale
+        correlation = (1.0 - MIN_EIGENVALUE) * scaled.T @ scaled / len(scaled)
+        np.fill_diagonal(correlation, 1.0)
+        return self._set(location=location, root=scale[:, None] * np.linalg.cholesky(correlation), centre=centre)
+
+    def transform_and_log_det(self, x: Array, condition: Array | None = None) -> tuple[Array, Array]:
+        return self.location + jnp.matmul(self.root, x, precision=jax.lax.Precision.HIGHEST), self._log_volume()  # pyright: ignore
+
+    def inverse_and_log_det(self, y: Array, condition: Array | None = None) -> tuple[Array, Array]:
+        angular = np.isin(np.arange(self.shape[0]), self.angles)
+        y = jnp.where(angular, wrapped(y - self.centre, pi) + self.centre, y)  # pyright: ignore
+        return solve_triangular(self.root, y - self.location, lower=True), -self._log_volume()  # pyright: ignore
+
+    def _log_volume(self) -> Array:
+        return jnp.log(jnp.diagonal(self.root)).sum()  # pyright: ignore
+
+
+def emptiest(angles: np.ndarray) -> float:
+    """Where on the circle angles are rarest.
+
+    The histogram is smoothed by a kernel that is nowhere zero: of empty places it finds the one farthest from all data.
+    """
+    counts, edges = np.histogram(np.mod(angles + pi, 2.0 * pi) - pi, _BINS, (-pi, pi))
+    places = edges[:-1]
+    middles = places + pi / _BINS
+    density = np.exp(_SHARPNESS * (np.cos(places[:, None] - middles) - 1.0)) @ counts
+    return float(places[np.argmin(density)])
