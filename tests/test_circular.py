@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 from small_flows import KEY, TINY, cast, noisy, precision
 
-from trade import Adam, Condition, Gradient, Model, Target, Trade, TradeError, fit, load
+from trade import Adam, Condition, ForwardKL, Gradient, Model, Target, Trade, TradeError, fit, load
 from trade.flows import CircularCoupling, CircularFlow, PowerScaled, SteerableCoupling, adapt_to_data
 
 CONDITION = Condition(0.5, 1.0, boundary=(1.0,))
@@ -218,3 +218,14 @@ def test_bad_angles_are_refused(shape, angles, message):
 def test_settings_that_do_not_apply_are_refused(options, message):
     with pytest.raises(TradeError, match=message):
         CircularFlow((2,), CONDITION, (0,), **options)
+
+
+def test_several_seeds_train_as_one_program():
+    """Their permutations differ, and with them which coordinates of a layer are angles."""
+    target = Target(lambda x, T: (jnp.cos(x[0]) + jnp.cos(x[2]) - x[1] ** 2) / T, (3,), CONDITION)
+    recipe = CircularFlow((3,), CONDITION, (0, 2), blocks=3, network=TINY)
+    x = jax.random.uniform(KEY, (64, 3), minval=-1.0)
+    run = fit(recipe.build, target, {1.0: x}, ForwardKL(16), steps=2, seeds=3, progress=False)
+    orders = [np.asarray(model.flow.bijection.bijections[0].layers.permutation.tree) for model in run.final]
+    assert not all(np.array_equal(orders[0], order) for order in orders)
+    assert all(np.isfinite(np.asarray(model.log_prob(x, 0.7))).all() for model in run.final)

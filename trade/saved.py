@@ -33,6 +33,7 @@ from trade.model import Model
 from trade.objectives.term import Problem
 from trade.target import AbstractTarget
 from trade.targets import Augmented, GaussianMixture, MultiWell, ScalarField
+from trade.targets.molecule.alanine_dipeptide import AlanineDipeptide
 from trade.training.checkpoint import load_tree, read_json, save_tree, write_bytes, write_json
 from trade.training.metrics import read_metrics
 from trade.training.state import Program
@@ -40,7 +41,7 @@ from trade.training.state import Program
 FORMAT = 1
 _RECIPES = (SplineFlow, AffineFlow, VolumePreservingFlow, LatticeFlow, ConvolutionalFlow, CircularFlow)
 PLAIN = {c.__name__: c for c in (Condition, MLP, ResidualMLP, Convolutional, Normal, PowerScaled, *_RECIPES)}
-TARGETS = {c.__name__: c for c in (Augmented, GaussianMixture, MultiWell, ScalarField)}
+TARGETS = {c.__name__: c for c in (AlanineDipeptide, Augmented, GaussianMixture, MultiWell, ScalarField)}
 
 
 def describe(

@@ -171,9 +171,8 @@ class AlanineDipeptideExperiment:
             for metric in ("phi_positive", "d_chirality"):
                 each = np.array([populations(molecule, ensemble)[metric] for ensemble in states])
                 add(metric, c, _over_ensembles(each))
-            rows.append(
-                row(MD, "d_hist_floor", c, [floor(_ramachandran(molecule, simulated.evaluation(c)), _sizes(budget)[0])])
-            )
+            held_out = _ramachandran(molecule, simulated.evaluation(c))
+            rows.append(row(MD, "d_hist_floor", c, [floor(held_out, _sizes(budget)[0])]))
         for metric, rates in simulated.rates.items():  # exchanges are one less than temperatures
             rows += [row(MD, metric, c, [float(rate)]) for c, rate in zip(simulated.ladder, rates, strict=False)]
         groups = np.array_split(np.arange(simulated.energies.shape[1]), 16)
@@ -295,7 +294,7 @@ class _Recipe:
     def trade_refined(self) -> Trade:
         """From the middle on it also learns from its own samples, reweighted: they never run out, as frames do."""
         own = Reweighted(GrowingInterval(0.4), FromModel(), self.batch // 64, 64, truncate=10.0)
-        return replace(self.trade, boundary=Sum((self.likelihood, own), weights=(1.0, 3.0), starts=(0.0, 0.5)))
+        return replace(self.trade, boundary=Sum((self.likelihood, own), weights=(1.0, 2.0), starts=(0.0, 0.5)))
 
     @property
     def _gradient(self) -> Gradient:

@@ -80,10 +80,13 @@ class CircularFlow:
         key_layers, key_order = jax.random.split(key)
         angular = np.isin(np.arange(dim), self.angles)
         # Which coordinates are angles must be known layer by layer: the permutations come first.
-        flags, orders = [angular], []
+        flags, orders, order = [], [], np.eye(dim)
         for k in jax.random.split(key_order, self.blocks):
+            flags.append(order @ angular > 0)
             orders.append(np.asarray(alternating_permutation(k, dim, dim // 2)))
-            flags.append(orders[-1] @ flags[-1] > 0)
+            order = orders[-1] @ order
+        # The last one undoes all others, so that the latent's angles are those of the data, whatever the key.
+        orders[-1] = (orders[-1].T @ order).T
 
         options: dict[str, Any] = {"network": self.network, "bins": self.bins, "interval": self.interval}
         seen = 1 if self._networks_see_c else None
@@ -94,16 +97,15 @@ class CircularFlow:
             return CircularCoupling(k, angular, seen, permutation=order, **options)
 
         keys = jax.random.split(key_layers, self.blocks)
-        layers = eqx.filter_vmap(layer)(keys, jnp.asarray(np.array(flags[:-1])), jnp.asarray(np.array(orders)))
+        layers = eqx.filter_vmap(layer)(keys, jnp.asarray(np.array(flags)), jnp.asarray(np.array(orders)))
         bijections: list[AbstractBijection] = [Stack(layers, self.unroll or default_unroll(self.blocks))]
         if self.rescale or self.steerable is not None:  # a constant volume is free to learn: see VolumePreservingFlow
             key_scale = jax.random.fold_in(key, 2)
             bijections.append(Rescale(key_scale, self.shape, seen, self.rescale or 1, angles=self.angles))
         reach = self.reach * self.interval
         bijections.append(Standardise(self.shape, reach=reach, angles=self.angles, half_circle=self.interval))
-        turned = tuple(int(i) for i in np.flatnonzero(flags[-1]))
         rest = self.latent.build((dim - len(self.angles),), 1, self.condition)
         latent = CircularLatent(
-            shape=self.shape, cond_shape=rest.cond_shape, rest=rest, angles=turned, interval=self.interval
+            shape=self.shape, cond_shape=rest.cond_shape, rest=rest, angles=self.angles, interval=self.interval
         )
         return Flow(latent, Chain(bijections), self)

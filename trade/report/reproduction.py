@@ -119,9 +119,7 @@ def _cell(row: dict[str, Any], metric: str, *, bold: bool) -> str:
     return text if row["paper"] is None else f"{text} ({show(row['paper'])})"
 
 
-def _densities(
-    target: AbstractTarget, runs: Runs, results: dict[str, Any], *, kind: str, metric: str
-) -> Figure:
+def _densities(target: AbstractTarget, runs: Runs, results: dict[str, Any], *, kind: str, metric: str) -> Figure:
     """Panels as in the paper's figures: the target first, then a row a method, of the first seed."""
     found = sorted({r["condition"] for r in results["rows"]}, reverse=True)
     panels = [found[i] for i in np.linspace(0, len(found) - 1, 5).round().astype(int)]
