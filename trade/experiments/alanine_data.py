@@ -44,8 +44,8 @@ def _ladder(rungs: int, ensembles: int, thermalisation: int, thinning: int) -> R
 
 
 def full() -> Simulation:
-    """1.2 million frames at each temperature, for a GPU."""
-    return Simulation(_ladder(7, 3000, 3000, 16), 400, LeapfrogLangevin(), 2000, 50)
+    """A million frames at each temperature, for a GPU."""
+    return Simulation(_ladder(7, 3000, 2500, 14), 350, LeapfrogLangevin(), 2000, 50)
 
 
 def small() -> Simulation:

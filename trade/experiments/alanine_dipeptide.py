@@ -66,8 +66,8 @@ class AlanineDipeptideExperiment:
             return {
                 n: m for n, m in self._splines(recipe).items() if n in ("maximum-likelihood-spline", "trade-spline")
             }
-        splines = _Recipe(blocks=18, width=256, batch=1024, rate=2e-3, steps=16_000)
-        affine = _Recipe(blocks=20, width=128, batch=1024, rate=1e-3, steps=16_000)
+        splines = _Recipe(blocks=18, width=256, batch=1024, rate=2e-3, steps=14_000)
+        affine = _Recipe(blocks=20, width=128, batch=1024, rate=1e-3, steps=12_000)
         return self._splines(splines) | self._affine(affine)
 
     def _splines(self, recipe: "_Recipe") -> dict[str, Method]:
@@ -115,7 +115,7 @@ class AlanineDipeptideExperiment:
         }
 
     def data(self, target: AbstractTarget, budget: Budget) -> dict[float, Array]:
-        """Most ensembles' frames at 600 K: 840,000, or 14,000 for ``quick``."""
+        """Most ensembles' frames at 600 K: 735,000, or 14,000 for ``quick``."""
         return {HOT: _extended(target, jax.random.key(2024), frames(_simulation(budget)).training(), HOT)}
 
     def validation(self, target: AbstractTarget, budget: Budget) -> dict[float, Array]:
