@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 from paramax import unwrap
 from scipy.stats import norm
-from small_flows import KEY, noisy, small_flow
+from small_flows import KEY, cast, noisy, precision, small_flow
 
 from trade import Condition
 from trade.flows import (
@@ -150,6 +150,34 @@ def test_whitened_data_have_mean_zero_and_covariance_one_across_the_edge_of_an_a
     back = np.asarray(jax.vmap(layer.transform)(jnp.asarray(z, jnp.float32)))
     assert abs(back[:, 1].std() - 0.14) < 0.01  # in its window and not wrapped
     np.testing.assert_allclose(np.cos(back[:, 1:]), np.cos(data[:, 1:]), atol=1e-4)
+
+
+def test_stretched_windows_hold_all_samples_and_know_their_volume():
+    """The line goes onto the window and no farther: a density on the circle, which sums to one there."""
+    layer = Whiten((3,), angles=(1, 2)).adapted(jnp.asarray(torsions(), jnp.float32))
+    z = 4.0 * jax.random.normal(KEY, (500, 3))
+    x = jax.vmap(layer.transform)(z)
+    assert bool(jax.vmap(unwrap(layer).covers)(x).all())
+    with precision(np.float64):
+        wide = cast(layer, np.float64)
+        x = jax.vmap(wide.transform)(jnp.asarray(z[:20], float))
+        np.testing.assert_allclose(jax.vmap(wide.inverse)(x), z[:20], atol=1e-6)
+        for v, w in zip(x, z[:20], strict=True):
+            _, there = jnp.linalg.slogdet(jax.jacfwd(wide.transform)(jnp.asarray(w, float)))
+            _, back = jnp.linalg.slogdet(jax.jacfwd(wide.inverse)(v))
+            found = wide.transform_and_log_det(jnp.asarray(w, float))[1], wide.inverse_and_log_det(v)[1]
+            np.testing.assert_allclose(found, [there, back], atol=1e-5)
+
+
+def test_windows_that_are_not_stretched_keep_volume_and_say_what_they_cover():
+    layer = Whiten((3,), angles=(1, 2), stretched=False).adapted(jnp.asarray(torsions(), jnp.float32))
+    z = 4.0 * jax.random.normal(KEY, (500, 3))
+    x, log_det = jax.vmap(layer.transform_and_log_det)(z)
+    assert float(jnp.ptp(log_det)) == 0.0
+    inside = np.asarray(jax.vmap(unwrap(layer).covers)(x))
+    assert 0.2 < inside.mean() < 0.95
+    moved = np.abs(np.asarray(jax.vmap(layer.inverse)(x)) - np.asarray(z)).max(axis=1)
+    assert moved[inside].max() < 0.01 < moved[~inside].min()
 
 
 def test_whitening_guards_dependent_and_constant_coordinates():

@@ -4,11 +4,13 @@ from collections.abc import Callable
 from dataclasses import dataclass, field, replace
 from typing import Any, NamedTuple
 
+import equinox as eqx
 import jax
 import jax.numpy as jnp
 import numpy as np
 from flowjax.distributions import AbstractDistribution
 from jax import Array
+from paramax import unwrap
 
 from trade.evaluation.divergence import Estimate
 from trade.evaluation.free_energy import bennett
@@ -18,7 +20,7 @@ from trade.experiments.alanine_data import COLD, HOT, Simulation, energies, fram
 from trade.experiments.reproduce import Budget, Method
 from trade.experiments.results import curve, row
 from trade.fit import Run
-from trade.flows import MLP, AffineFlow, CircularFlow, PowerScaled, ResidualMLP
+from trade.flows import MLP, AffineFlow, CircularFlow, PowerScaled, ResidualMLP, Whiten
 from trade.model import Model
 from trade.objectives import (
     Cauchy,
@@ -225,8 +227,19 @@ def _draw(model: Model, target: AbstractTarget, key: Array, n: int, c: float) ->
     for k in jax.random.split(key, -(-n // 50_000)):
         x, log_p = model.sample_and_log_prob(k, min(n, 50_000), c)
         log_weight = log_density_batch(target, x, jnp.asarray(c, x.dtype)) - log_p
+        log_weight = jnp.where(_covered(model.flow, x), log_weight, -jnp.inf)
         parts.append((np.asarray(x[:, :dim]), np.asarray(log_weight, np.float64)))
     return _Drawn(*(np.concatenate(p) for p in zip(*parts, strict=True)))
+
+
+@eqx.filter_jit
+def _covered(flow: AbstractDistribution, x: Array) -> Array:
+    """False for a state outside the window of an angle that was cut: it is no state of the molecule."""
+    found = jnp.ones(len(x), bool)
+    for layer in getattr(unwrap(flow).bijection, "bijections", ()):
+        if isinstance(layer, Whiten):
+            found &= jax.vmap(layer.covers)(x)
+    return found
 
 
 def _score(model: Model, target: AbstractTarget, molecule: AlanineDipeptide, x: np.ndarray, c: float) -> _Score:

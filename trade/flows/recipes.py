@@ -157,7 +157,8 @@ class AffineFlow:
     the latent sees the condition, and at every one the flow is the power of one density.
 
     Warning:
-        Angles are cut open, so that the density is one on the line (see ``flows.Whiten``).
+        Angles are cut open where data are rarest, and the density vanishes there. With ``volume="mean"`` it is one
+        on the line (see ``flows.Whiten``).
 
     Args:
         shape: Shape of one state, a vector.
@@ -202,7 +203,7 @@ class AffineFlow:
         bijections: list[AbstractBijection] = [Stack(layers, self.unroll or default_unroll(self.blocks))]
         if self.volume == "mean":  # a constant volume is free to learn: see VolumePreservingFlow
             bijections.append(Rescale(key_scale, self.shape, None, width=1))
-        bijections.append(Whiten(self.shape, angles=self.angles))
+        bijections.append(Whiten(self.shape, angles=self.angles, stretched=self.volume == "free"))
         return Flow(self.latent.build(self.shape, 1, self.condition), Chain(bijections), self)
 
 

@@ -15,6 +15,7 @@ from trade.flows.spline import wrapped
 from trade.flows.standardise import SetFromData
 
 MIN_EIGENVALUE = 1e-6  # of the correlations, which are shrunk by as much: float32 could not invert smaller ones
+_EDGE = 1.0 - 1e-6  # of a window: beyond it float32 knows no distance to the end
 _BINS, _SHARPNESS = 72, 50.0  # of the histogram of an angle; its kernel is eight degrees wide
 
 
@@ -22,15 +23,18 @@ class Whiten(SetFromData):
     """x = location + root z, with z of mean zero and covariance one over the data.
 
     An angle is cut where the data are rarest: its window is [centre - π, centre + π). From data to latent
-    angles are wrapped into it, so that one that sits at ±π is not torn apart.
+    angles are wrapped into it, so that one that sits at ±π is not torn apart, and the window is stretched to
+    the whole line: centre + π tanh(t/π) for t on the line.
 
     Warning:
-        The model's density is one on the line: in sampling nothing is wrapped, and what the model puts outside
-        the window of an angle is lost to the circle. Its NLL is an upper bound, tight where the cut is empty.
+        Without the stretching the layer keeps volume, but the density is one on the line: nothing is wrapped in
+        sampling, and a state outside the window (see ``covers``) is none of the circle. The NLL is then an upper
+        bound, and weights of such states must be taken for zero.
 
     Args:
         shape: Shape of the states, a vector.
         angles: Which coordinates are angles in radians.
+        stretched: Whether windows are stretched to the line.
     """
 
     location: Array | NonTrainable
@@ -38,10 +42,11 @@ class Whiten(SetFromData):
     centre: Array | NonTrainable
     shape: tuple[int, ...] = eqx.field(static=True)
     angles: tuple[int, ...] = eqx.field(static=True)
+    stretched: bool = eqx.field(static=True)
     cond_shape = None
 
-    def __init__(self, shape: tuple[int, ...], *, angles: tuple[int, ...] = ()) -> None:
-        self.shape, self.angles = shape, angles
+    def __init__(self, shape: tuple[int, ...], *, angles: tuple[int, ...] = (), stretched: bool = True) -> None:
+        self.shape, self.angles, self.stretched = shape, angles, stretched
         self.location, self.centre = (non_trainable(jnp.zeros(shape)) for _ in range(2))
         self.root = non_trainable(jnp.eye(shape[0]))
 
@@ -51,7 +56,8 @@ class Whiten(SetFromData):
         centre = np.zeros(self.shape)
         for i in self.angles:
             centre[i] = emptiest(states[:, i]) + pi
-            states[:, i] = np.mod(states[:, i] - centre[i] + pi, 2.0 * pi) + centre[i] - pi
+            away = np.mod(states[:, i] - centre[i] + pi, 2.0 * pi) - pi
+            states[:, i] = centre[i] + (pi * np.arctanh(np.clip(away / pi, -_EDGE, _EDGE)) if self.stretched else away)
         location, scale = states.mean(axis=0), states.std(axis=0)
         scale = np.where(scale > 0, scale, 1.0)
         scaled = (states - location) / scale
@@ -60,12 +66,34 @@ class Whiten(SetFromData):
         return self._set(location=location, root=scale[:, None] * np.linalg.cholesky(correlation), centre=centre)
 
     def transform_and_log_det(self, x: Array, condition: Array | None = None) -> tuple[Array, Array]:
-        return self.location + jnp.matmul(self.root, x, precision=jax.lax.Precision.HIGHEST), self._log_volume()  # pyright: ignore
+        y = self.location + jnp.matmul(self.root, x, precision=jax.lax.Precision.HIGHEST)  # pyright: ignore
+        away = y - self.centre  # pyright: ignore
+        if not self.stretched:
+            return y, self._log_volume()
+        part = jnp.clip(jnp.tanh(away / pi), -_EDGE, _EDGE)
+        return jnp.where(self._angular, self.centre + pi * part, y), self._log_volume() + self._log_slope(part)  # pyright: ignore
 
     def inverse_and_log_det(self, y: Array, condition: Array | None = None) -> tuple[Array, Array]:
-        angular = np.isin(np.arange(self.shape[0]), self.angles)
-        y = jnp.where(angular, wrapped(y - self.centre, pi) + self.centre, y)  # pyright: ignore
-        return solve_triangular(self.root, y - self.location, lower=True), -self._log_volume()  # pyright: ignore
+        away = wrapped(y - self.centre, pi)  # pyright: ignore
+        log_det = -self._log_volume()
+        if self.stretched:
+            part = jnp.clip(away / pi, -_EDGE, _EDGE)
+            away, log_det = pi * jnp.arctanh(part), log_det - self._log_slope(part)
+        y = jnp.where(self._angular, away + self.centre, y)  # pyright: ignore
+        return solve_triangular(self.root, y - self.location, lower=True), log_det  # pyright: ignore
+
+    def covers(self, x: Array) -> Array:
+        """Whether all angles of a state are in their windows."""
+        away = jnp.abs(x - self.centre)  # pyright: ignore
+        return jnp.all(~self._angular | (away <= pi))
+
+    @property
+    def _angular(self) -> np.ndarray:
+        return np.isin(np.arange(self.shape[0]), self.angles)
+
+    def _log_slope(self, part: Array) -> Array:
+        """log of the derivative of π tanh(t/π) where tanh is ``part``, over all angles."""
+        return jnp.sum(jnp.where(self._angular, jnp.log1p(-part * part), 0.0))
 
     def _log_volume(self) -> Array:
         return jnp.log(jnp.diagonal(self.root)).sum()  # pyright: ignore
