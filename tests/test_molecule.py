@@ -52,6 +52,11 @@ def positions(simulation):
     return state.getPositions(asNumpy=True).value_in_unit(unit.nanometer)
 
 
+def distances(x):
+    x = np.asarray(x)
+    return np.linalg.norm(x[..., :, None, :] - x[..., None, :, :], axis=-1)
+
+
 def energy_and_forces(simulation, x):
     simulation.context.setPositions(x)
     state = simulation.context.getState(getEnergy=True, getForces=True)
@@ -131,6 +136,20 @@ def test_systems_that_cannot_be_read_are_refused():
         force_field()(jnp.zeros((3, 22)))
 
 
+def test_particles_that_are_no_atoms_and_offsets_are_refused():
+    system, pair = openmm.System(), openmm.NonbondedForce()
+    system.addParticle(0.0)
+    with pytest.raises(TradeError, match="particle 0 is a virtual site or has no mass"):
+        from_system(system)
+    system.setParticleMass(0, 1.0)
+    pair.addParticle(0.0, 0.3, 0.1)
+    pair.addGlobalParameter("scale", 1.0)
+    pair.addParticleParameterOffset("scale", 0, 0.5, 0.0, 0.0)
+    system.addForce(pair)
+    with pytest.raises(TradeError, match="without parameter offsets"):
+        from_system(system)
+
+
 def test_another_molecule_without_solvent_reads_and_saves(tmp_path):
     """Three atoms with one bond, one angle and one pair: the energy by hand, before and after a file."""
     system, bond, bend, pair = (
@@ -173,10 +192,6 @@ def test_coordinates_go_round_and_their_volume_is_that_of_autodiff():
         placed = Z_MATRIX.to_positions(internal)
         for one, two in zip(internal, Z_MATRIX.to_internal(placed), strict=True):
             np.testing.assert_allclose(one, two, atol=1e-10)
-
-        def distances(v):
-            return np.linalg.norm(np.asarray(v)[:, None] - np.asarray(v), axis=-1)
-
         np.testing.assert_allclose(distances(x), distances(placed), atol=1e-10)
 
         def moved(p):
@@ -253,3 +268,87 @@ def test_rows_may_come_in_any_order_and_must_resolve():
         ZMatrix((0, 1, 2), ((3, 0, 1, 2), (3, 0, 1, 2)))
     with pytest.raises(TradeError, match="must have shape"):
         shuffled.to_internal(jnp.zeros((4, 3)))
+
+
+def test_z_matrix_from_the_bonds_of_alanine_dipeptide(simulated):
+    """It has the torsions that chemists name, and leads back to the same positions and energies."""
+    x, energies, _ = simulated
+    field = force_field()
+    z_matrix = ZMatrix.from_bonds(np.concatenate([field.bonds.atoms, field.constraints.atoms]))
+    molecule = Molecule(field, z_matrix, alanine.AlanineDipeptide().condition)
+    assert (len(molecule.free), len(z_matrix.rows) + 1, len(molecule.torsions)) == (9, 20, 19)
+    assert {(4, 6, 8, 14), (16, 14, 8, 6), (1, 4, 6, 8), (18, 16, 14, 8)} <= set(z_matrix.rows)  # φ, ψ and both ω
+    assert min(field.masses[row[0]] for row in z_matrix.rows[:5]) > 2.0  # hydrogens come later
+
+    def round_trip(x):
+        internal = z_matrix.to_internal(x)
+        placed = z_matrix.to_positions(internal)
+        return internal, placed, z_matrix.to_internal(placed), field(placed)
+
+    with precision(np.float64):
+        internal, placed, again, energy = jax.jit(jax.vmap(round_trip))(jnp.asarray(x))
+    for one, two in zip(internal, again, strict=True):
+        np.testing.assert_allclose(one, two, atol=1e-10)
+    np.testing.assert_allclose(distances(placed), distances(x), atol=1e-10)
+    np.testing.assert_allclose(energy, energies, rtol=1e-8, atol=1e-8)
+    # Hydrogens of a methyl group are turned against the first one, whatever the rest does.
+    near = energies < energies[0] + 150.0
+    siblings = [i for i, row in enumerate(z_matrix.rows) if row[0] in (2, 3, 12, 13, 20, 21)]
+    turned = np.rad2deg(np.abs(np.asarray(internal.torsions)[near][:, siblings]))
+    assert turned.mean(axis=0) == pytest.approx(120.0, abs=5.0)
+    assert turned.std(axis=0).max() < 15.0
+
+
+BENZENE = [(i, (i + 1) % 6) for i in range(6)] + [(i, i + 6) for i in range(6)]
+SOME_BONDS = {
+    "a chain": [(i, i + 1) for i in range(8)],
+    "methane": [(0, i) for i in range(1, 5)],
+    "water": [(0, 1), (0, 2)],
+    "benzene": BENZENE,
+    "two rings": [(0, 1), (1, 2), (2, 0), (2, 3), (3, 4), (4, 5), (5, 2)],
+}
+
+
+@pytest.mark.parametrize("name", SOME_BONDS)
+def test_z_matrix_from_other_bonds(name):
+    """Rings lose a bond each, other molecules none; what follows from the coordinates are the positions."""
+    bonds = {frozenset(b) for b in SOME_BONDS[name]}
+    z_matrix = ZMatrix.from_bonds(SOME_BONDS[name])
+    used = {frozenset(b) for b in z_matrix.bonded.tolist()}
+    assert used <= bonds
+    assert len(used) == z_matrix.atoms - 1
+    left_out = bonds - used
+    assert len(left_out) == {"benzene": 1, "two rings": 2}.get(name, 0)
+    if name == "benzene":
+        assert max(*left_out) < 6  # a bond between carbons
+    with precision(np.float64):
+        x = jnp.asarray(np.random.default_rng(0).normal(size=(z_matrix.atoms, 3)))
+        internal = jax.jit(z_matrix.to_internal)(x)
+        placed = jax.jit(z_matrix.to_positions)(internal)
+    assert [len(v) for v in internal] == [z_matrix.atoms - i for i in (1, 2, 3)]
+    np.testing.assert_allclose(distances(placed), distances(x), atol=1e-10)
+
+
+def test_a_chain_is_placed_from_its_middle():
+    """Every torsion is that of four neighbours, and few levels are placed one after the other."""
+    z_matrix = ZMatrix.from_bonds(SOME_BONDS["a chain"])
+    assert z_matrix.reference == (3, 4, 5)
+    for row in z_matrix.rows:
+        assert abs(np.diff(row)).tolist() == [1, 1, 1]
+    assert len(z_matrix._levels) == 3
+
+
+@pytest.mark.parametrize(
+    ("bonds", "message"),
+    [
+        ([(0, 1), (1, 2), (3, 4)], "in pieces: no chain of bonds leads from atom 0 to atom 3"),
+        ([(0, 1), (1, 2), (2, 4)], "in pieces: no chain of bonds leads from atom 0 to atom 3"),
+        ([(0, 1)], "three atoms or more"),
+        ([], "three atoms or more"),
+        ([(0, 1), (1, 2), (2, 2)], "pairs of different atoms"),
+        ([(-1, 1), (1, 2)], "numbered from 0"),
+    ],
+)
+def test_bonds_without_a_z_matrix_are_refused(bonds, message):
+    with pytest.raises(TradeError, match=message):
+        ZMatrix.from_bonds(bonds)

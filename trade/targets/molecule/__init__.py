@@ -1,1 +1,10 @@
 """Molecules: energies in JAX, internal coordinates, and alanine dipeptide."""
+
+from trade.targets.molecule.alanine_dipeptide import AlanineDipeptide
+from trade.targets.molecule.boltzmann import Molecule
+from trade.targets.molecule.force_field import ForceField
+from trade.targets.molecule.internal import ZMatrix
+from trade.targets.molecule.langevin import LeapfrogLangevin
+from trade.targets.molecule.pdb import write_pdb
+
+__all__ = ["AlanineDipeptide", "ForceField", "LeapfrogLangevin", "Molecule", "ZMatrix", "write_pdb"]

@@ -20,6 +20,9 @@ GAS_CONSTANT = 0.00831446261815324  # kJ/mol/K
 class Molecule(AbstractTarget):
     """q(z|T) = exp(-U(x(z))/kT) |∂x/∂z|, rigid motions and constrained bonds left out.
 
+    Dynamics with constraints has one more factor in its density, by the masses, that is left out here: it is nearly
+    constant where only bonds to hydrogen are constrained.
+
     A state z has the free bonds in nm, then the angles, then the torsions, in radians. Torsions are periodic: any
     multiple of 2π may be added.
 

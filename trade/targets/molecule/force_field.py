@@ -149,14 +149,14 @@ class ForceField(eqx.Module):
         sixth = (pairs.sigma / r) ** 6
         return 0.5 * jnp.sum(4.0 * pairs.epsilon * sixth * (sixth - 1.0) + COULOMB * pairs.charge / r)
 
-    def save(self, path: Path) -> None:
+    def save(self, path: str | Path) -> None:
         """Write all parameters as JSON."""
-        path.write_text(json.dumps(_plain(self), indent=None, separators=(",", ":")))
+        Path(path).write_text(json.dumps(_plain(self), indent=None, separators=(",", ":")))
 
     @staticmethod
-    def load(path: Path) -> "ForceField":
+    def load(path: str | Path) -> "ForceField":
         """Read what ``save`` wrote; runs no code from it."""
-        data = json.loads(path.read_text())
+        data = json.loads(Path(path).read_text())
 
         def terms(kind: type, name: str, atoms: int = 0) -> Any:
             values = {k: np.asarray(v, float) if isinstance(v, list) else v for k, v in data[name].items()}

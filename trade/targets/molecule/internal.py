@@ -1,5 +1,7 @@
 """Internal coordinates of a molecule by a Z-matrix: bonds, angles and torsions, both ways."""
 
+from collections import Counter
+from collections.abc import Iterable
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
@@ -54,6 +56,46 @@ class ZMatrix:
             levels.append(np.array(ready))
         object.__setattr__(self, "_levels", tuple(levels))
 
+    @classmethod
+    def from_bonds(cls, bonds: Iterable[tuple[int, int]]) -> "ZMatrix":
+        """A Z-matrix of any connected molecule, placed from the middle of a long chain outwards.
+
+        Beyond every bond, the atom with most others behind it has the torsion about that bond. The others there are
+        turned against it (by about 120° or 180°), so that torsions are nearly independent. Atoms with one bond, such as
+        hydrogens, have the last rows.
+
+        Warning: A ring leaves out one of its bonds, far from the middle; this cannot be a constrained one. Where three
+        bonded atoms are on a line, as in a nitrile, torsions have no meaning.
+
+        Args:
+            bonds: Pairs of atoms, numbered from 0. Of an OpenMM topology,
+                ``[(i.index, j.index) for i, j in topology.bonds()]``.
+
+        Example:
+            >>> ZMatrix.from_bonds([(0, 1), (1, 2), (2, 3), (3, 4)])
+            ZMatrix(reference=(1, 2, 3), rows=((0, 1, 2, 3), (4, 3, 2, 1)))
+        """
+        neighbours = _neighbours(bonds)
+        a, b = _middle_bond(neighbours)
+        before = _reached(neighbours, {b: a, a: b})  # b first, so that it has atoms beyond it
+        behind: Counter[int] = Counter()
+        for atom in reversed(before):
+            if atom not in (a, b):
+                behind[before[atom]] += 1 + behind[atom]
+        first: dict[int, int] = {}
+        for atom in sorted(before, key=lambda i: (-behind[i], i)):
+            if atom not in (a, b):
+                first.setdefault(before[atom], atom)
+
+        def row(atom: int) -> tuple[int, int, int, int]:
+            bonded, second = before[atom], before[before[atom]]
+            onwards = first[b] if bonded == a else before[second]
+            return atom, bonded, second, onwards if atom == first[bonded] else first[bonded]
+
+        reference = (a, b, first[b])
+        rest = sorted((i for i in before if i not in reference), key=lambda i: len(neighbours[i]) == 1)
+        return cls(reference, tuple(row(i) for i in rest))
+
     @property
     def atoms(self) -> int:
         """Number of atoms."""
@@ -70,7 +112,7 @@ class ZMatrix:
         if x.shape != (self.atoms, 3):
             raise TradeError(f"Positions must have shape ({self.atoms}, 3), got {x.shape}.")
         a, b, c = (x[i] for i in self.reference)
-        i, j, k, m = (x[np.array(column, int)] for column in zip(*self.rows, strict=True))
+        i, j, k, m = (x[column] for column in np.array(self.rows, int).reshape(-1, 4).T)
         ends = x[self.bonded[:, 1]] - x[self.bonded[:, 0]]
         bonds = jnp.sqrt(jnp.sum(ends**2, axis=-1))
         angles = jnp.concatenate([angle(a, b, c)[None], angle(i, j, k)])
@@ -96,6 +138,45 @@ class ZMatrix:
         bonds = jnp.maximum(jnp.abs(internal.bonds), 1e-6)
         sines = jnp.maximum(jnp.abs(jnp.sin(internal.angles)), 1e-6)
         return 2.0 * jnp.sum(jnp.log(bonds)) + jnp.sum(jnp.log(sines))
+
+
+def _neighbours(bonds: Iterable[tuple[int, int]]) -> list[list[int]]:
+    """The atoms bonded to each atom."""
+    pairs = {(int(i), int(j)) for i, j in bonds}
+    if any(i == j or min(i, j) < 0 for i, j in pairs):
+        raise TradeError("ZMatrix.from_bonds takes pairs of different atoms, numbered from 0.")
+    atoms = 1 + max((max(pair) for pair in pairs), default=-1)
+    if atoms < 3:
+        raise TradeError("ZMatrix.from_bonds needs the bonds of three atoms or more.")
+    neighbours: list[set[int]] = [set() for _ in range(atoms)]
+    for i, j in pairs:
+        neighbours[i].add(j)
+        neighbours[j].add(i)
+    return [sorted(n) for n in neighbours]
+
+
+def _reached(neighbours: list[list[int]], start: dict[int, int]) -> dict[int, int]:
+    """All atoms by breadth from a few, and the one before each."""
+    before, queue = dict(start), list(start)
+    for i in queue:
+        new = [j for j in neighbours[i] if j not in before]
+        before.update((j, i) for j in new)
+        queue.extend(new)
+    return before
+
+
+def _middle_bond(neighbours: list[list[int]]) -> tuple[int, int]:
+    """Two atoms in the middle of a longest chain (roughly so in a molecule with rings)."""
+    from_first = list(_reached(neighbours, {0: 0}))
+    if len(from_first) < len(neighbours):
+        missing = min(set(range(len(neighbours))).difference(from_first))
+        raise TradeError(f"The molecule is in pieces: no chain of bonds leads from atom 0 to atom {missing}.")
+    end = from_first[-1]
+    before = _reached(neighbours, {end: end})
+    chain = [list(before)[-1]]
+    while chain[-1] != end:
+        chain.append(before[chain[-1]])
+    return chain[len(chain) // 2 - 1], chain[len(chain) // 2]
 
 
 def _place(bonded: Array, second: Array, third: Array, bond: Array, theta: Array, phi: Array) -> Array:

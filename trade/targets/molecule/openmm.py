@@ -35,6 +35,9 @@ def from_system(system: Any) -> ForceField:
             raise TradeError(f"from_system takes a {name} without a cutoff.")
         found[name] = _READERS[name](force, unit.md_unit_system)
     masses = [system.getParticleMass(i).value_in_unit(unit.dalton) for i in range(system.getNumParticles())]
+    for i, mass in enumerate(masses):
+        if system.isVirtualSite(i) or mass <= 0.0:
+            raise TradeError(f"from_system takes atoms that move: particle {i} is a virtual site or has no mass.")
     return ForceField(
         found.get("HarmonicBondForce", _harmonic([], 2)),
         found.get("HarmonicAngleForce", _harmonic([], 3)),
@@ -80,6 +83,8 @@ def _read_torsions(force: Any, units: Any) -> Torsions:
 
 def _read_pairs(force: Any, units: Any) -> Pairs:
     """The mixing rules of Lorentz and Berthelot, then the exceptions."""
+    if force.getNumParticleParameterOffsets() or force.getNumExceptionParameterOffsets():
+        raise TradeError("from_system takes a NonbondedForce without parameter offsets.")
     n = force.getNumParticles()
     charge, sigma, epsilon = np.array([_numbers(force.getParticleParameters(i), units) for i in range(n)]).T
     table = np.stack([np.outer(charge, charge), 0.5 * np.add.outer(sigma, sigma), np.sqrt(np.outer(epsilon, epsilon))])
