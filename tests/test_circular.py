@@ -7,6 +7,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
+from paramax import unwrap
 from small_flows import KEY, TINY, cast, noisy, precision
 
 from trade import Adam, Condition, ForwardKL, Gradient, Model, Target, Trade, TradeError, fit, load
@@ -229,3 +230,22 @@ def test_several_seeds_train_as_one_program():
     orders = [np.asarray(model.flow.bijection.bijections[0].layers.permutation.tree) for model in run.final]
     assert not all(np.array_equal(orders[0], order) for order in orders)
     assert all(np.isfinite(np.asarray(model.log_prob(x, 0.7))).all() for model in run.final)
+
+
+def test_an_angle_that_is_cut_is_learned_across_the_edge_of_its_range():
+    """Data at ±π: the layer takes them for one peak, and turns of 2π make no difference."""
+    random = np.random.default_rng(0)
+    peak = np.mod(3.1 + 0.2 * random.standard_normal(500) + np.pi, 2 * np.pi) - np.pi
+    data = np.stack([random.uniform(-np.pi, np.pi, 500), peak, 1.0 + 0.1 * random.standard_normal(500)], axis=1)
+    recipe = CircularFlow((3,), CONDITION, (0,), cut=(1,), blocks=2, network=TINY, latent=PowerScaled(1.0))
+    flow = adapt_to_data(recipe.build(KEY), jnp.asarray(data, jnp.float32))
+    layer = unwrap(flow.bijection.bijections[-1])
+    assert abs(np.mod(float(layer.location[1]), 2 * np.pi) - 3.1) < 0.05
+    assert float(layer.scale[1]) < 0.4  # and not that of the whole range
+    model = Model(flow, CONDITION)
+    turns = np.array([2 * np.pi, -4 * np.pi, 0.0])
+    np.testing.assert_allclose(model.log_prob(data + turns, 0.7), model.log_prob(data, 0.7), atol=1e-3)
+    x, log_p = model.sample_and_log_prob(KEY, 200, 0.5)
+    np.testing.assert_allclose(model.log_prob(x, 0.5), log_p, atol=1e-3)
+    with pytest.raises(TradeError, match="cut must be coordinates that are no angles"):
+        CircularFlow((3,), CONDITION, (0,), cut=(0,))

@@ -29,7 +29,9 @@ class CircularFlow:
     Args:
         shape: Shape of one state, a vector.
         condition: The condition whose chart the flow sees.
-        angles: Which coordinates are angles.
+        angles: Which coordinates are angles on the circle.
+        cut: Which are angles that stay near one value, and are taken as the distance from it (see
+            ``flows.Standardise``): a Gaussian that follows the temperature suits them better than a circle.
         blocks: Number of coupling layers.
         bins: Bins of each spline.
         interval: Splines act on (-interval, interval), in units of the scaled data; it is also the half circle.
@@ -57,11 +59,14 @@ class CircularFlow:
     conditional: bool = True
     steerable: float | None = None
     rescale: int = 0
+    cut: tuple[int, ...] = ()
     unroll: int = 0
 
     def __post_init__(self) -> None:
         check_integers(self, blocks=1, bins=2, rescale=0)
         check_angles(self)
+        if set(self.cut) & set(self.angles) or not all(0 <= i < self.shape[0] for i in self.cut):
+            raise TradeError(f"CircularFlow cut must be coordinates that are no angles, got {self.cut}.")
         if not 0 < len(self.angles) < self.shape[0]:
             raise TradeError(f"CircularFlow needs some angles and some other coordinates, got {self.angles}.")
         reference = self.latent.reference if isinstance(self.latent, PowerScaled) else None
@@ -103,7 +108,8 @@ class CircularFlow:
             key_scale = jax.random.fold_in(key, 2)
             bijections.append(Rescale(key_scale, self.shape, seen, self.rescale or 1, angles=self.angles))
         reach = self.reach * self.interval
-        bijections.append(Standardise(self.shape, reach=reach, angles=self.angles, half_circle=self.interval))
+        circle = {"angles": self.angles, "half_circle": self.interval, "cut": self.cut}
+        bijections.append(Standardise(self.shape, reach=reach, **circle))
         rest = self.latent.build((dim - len(self.angles),), 1, self.condition)
         latent = CircularLatent(
             shape=self.shape, cond_shape=rest.cond_shape, rest=rest, angles=self.angles, interval=self.interval

@@ -13,6 +13,8 @@ from jax import Array
 from jax.typing import ArrayLike
 from paramax import NonTrainable, non_trainable
 
+from trade.flows.spline import wrapped
+
 
 class SetFromData(AbstractBijection):
     """A layer whose arrays are measured on data before training, and frozen."""
@@ -38,6 +40,8 @@ class Standardise(SetFromData):
         shared: One scale for all coordinates and no shift, so that a field keeps its symmetries.
         angles: Coordinates of a vector that are angles in radians: not moved, and scaled to the circle.
         half_circle: What π becomes in z.
+        cut: Angles in radians that stay near one value: taken as the distance from it, on the line. What they do half
+            a circle away is not periodic.
     """
 
     location: Array | NonTrainable
@@ -47,6 +51,7 @@ class Standardise(SetFromData):
     shared: bool = eqx.field(static=True)
     angles: tuple[int, ...] = eqx.field(static=True)
     half_circle: float = eqx.field(static=True)
+    cut: tuple[int, ...] = eqx.field(static=True)
     cond_shape = None
 
     def __init__(
@@ -57,9 +62,10 @@ class Standardise(SetFromData):
         shared: bool = False,
         angles: tuple[int, ...] = (),
         half_circle: float = jnp.pi,
+        cut: tuple[int, ...] = (),
     ) -> None:
         self.shape, self.reach, self.shared = shape, float(reach), shared
-        self.angles, self.half_circle = angles, float(half_circle)
+        self.angles, self.half_circle, self.cut = angles, float(half_circle), cut
         self.location = non_trainable(jnp.zeros(shape))
         self.scale = non_trainable(self._turned(jnp.ones(shape), jnp.pi / self.half_circle))
 
@@ -69,6 +75,10 @@ class Standardise(SetFromData):
     def adapted(self, data: Array) -> Self:
         """The layer with location and scale measured on data of shape (n, *shape)."""
         location = jnp.zeros(self.shape) if self.shared else data.mean(axis=0)
+        if self.cut:  # the mean on the circle, then that of the distances from it
+            turned = jnp.arctan2(jnp.sin(data).mean(axis=0), jnp.cos(data).mean(axis=0))
+            data = self._unrolled(data, turned)
+            location = data.mean(axis=0)
         spread = jnp.abs(data - location)
         over = None if self.shared else 0
         scale = jnp.maximum(jnp.sqrt(jnp.mean(spread**2, axis=over)), spread.max(axis=over) / self.reach)
@@ -80,7 +90,14 @@ class Standardise(SetFromData):
         return self.location + self.scale * x, jnp.log(self.scale).sum()  # pyright: ignore
 
     def inverse_and_log_det(self, y: Array, condition: Array | None = None) -> tuple[Array, Array]:
+        y = self._unrolled(y, self.location)  # pyright: ignore
         return (y - self.location) / self.scale, -jnp.log(self.scale).sum()  # pyright: ignore
+
+    def _unrolled(self, y: Array, centre: Array) -> Array:
+        """Angles that are cut, within half a circle of a centre."""
+        if not self.cut:
+            return y
+        return jnp.where(np.isin(np.arange(self.shape[0]), self.cut), centre + wrapped(y - centre, jnp.pi), y)
 
 
 def _is_frozen(node: object) -> bool:
