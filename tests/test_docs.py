@@ -1,26 +1,14 @@
 """The pages of the documentation that promise to run, run as they are printed."""
 
 import json
-import re
 import subprocess
 import sys
-from pathlib import Path
 
 import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
-
-DOCS = Path(__file__).parent.parent / "docs"
-
-
-def run_page(name):
-    """The names that the Python blocks of a page leave behind."""
-    blocks = re.findall(r"```python\n(.*?)```", (DOCS / name).read_text(), re.DOTALL)
-    assert blocks
-    names: dict = {}
-    exec("\n".join(blocks), names)
-    return names
+from pages import DOCS, run_page
 
 
 def test_simulator_page_leads_from_pairs_to_power_posteriors():
@@ -43,28 +31,6 @@ def test_simulator_page_leads_from_pairs_to_power_posteriors():
             widths.append(np.log(x.std(axis=0) / width))
         assert np.abs(means).mean() < 0.2
         assert np.abs(np.mean(widths, axis=0)).max() < 0.1
-
-
-def test_molecule_page_leads_from_a_trajectory_to_300_kelvin(tmp_path, monkeypatch):
-    """Energies, populations and log Z at 300 K are those of the frames at 600 K, weighted: enough for five atoms."""
-    pytest.importorskip("openmm")
-    from trade.targets.molecule.boltzmann import GAS_CONSTANT
-
-    monkeypatch.chdir(tmp_path)
-    page = run_page("molecule.md")
-    values = np.asarray(jax.vmap(page["energy_and_trans"])(page["states"]), np.float64)
-    log_weight = -values[:, 0] * (1 / 300.0 - 1 / 600.0) / GAS_CONSTANT
-    weight = np.exp(log_weight - log_weight.max())
-    energy, trans = weight @ values / weight.sum()
-    log_z = np.log(weight.mean()) + log_weight.max()
-
-    cold = page["again"].weighted(jax.random.key(0), 10_000, 300.0)  # saved, and loaded with its force field
-    assert cold.ess > 0.75
-    found = np.asarray(cold.mean(page["energy_and_trans"]))
-    assert abs(found[0] - energy) < 0.5
-    assert abs(found[1] - trans) < 0.03
-    assert abs(page["log_z"] - log_z) < 0.08
-    assert (tmp_path / "pentane_300K.pdb").read_text().count("MODEL ") == 100
 
 
 @pytest.mark.slow
