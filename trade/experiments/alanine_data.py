@@ -51,7 +51,7 @@ def full() -> Simulation:
 def small() -> Simulation:
     """Minutes on two processor cores."""
     leapfrog = LeapfrogLangevin(thermalisation=1000, thinning=250)
-    return Simulation(_ladder(4, 80, 200, 3), 250, leapfrog, 50, 10)
+    return Simulation(_ladder(3, 150, 150, 5), 250, leapfrog, 50, 10)
 
 
 @dataclass(frozen=True)

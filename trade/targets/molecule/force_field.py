@@ -128,12 +128,12 @@ class ForceField(eqx.Module):
         return _cast(self, x.dtype)._parts(x)
 
     def _parts(self, x: Array) -> dict[str, Array]:
-        # All distances at once: gathers, and still more their derivatives, are slower than a square of few atoms.
+        # All distances at once, and bonds as products: gathers, and still more their derivatives, are slower.
         square = sum((jnp.square(v[:, None] - v) for v in x.T), jnp.zeros((), x.dtype))
         r = jnp.sqrt(jnp.maximum(square, CLOSEST**2))
         found = {
-            "bonds": _harmonic(self.bonds, r[self.bonds.atoms[:, 0], self.bonds.atoms[:, 1]]),
-            "angles": _harmonic(self.angles, angle(*(x[self.angles.atoms[:, i]] for i in range(3)))),
+            "bonds": _harmonic(self.bonds, _length(*_steps(self.bonds.atoms, x))),
+            "angles": _harmonic(self.angles, _bend(*_steps(self.angles.atoms, x))),
             "torsions": self._torsions(x),
             "pairs": self._pairs(r),
         }
@@ -141,7 +141,7 @@ class ForceField(eqx.Module):
 
     def _torsions(self, x: Array) -> Array:
         terms = self.torsions
-        phi = torsion(*(x[terms.atoms[:, i]] for i in range(4)))
+        phi = _turn(*_steps(terms.atoms, x))
         return jnp.sum(terms.stiffness * (1.0 + jnp.cos(terms.periodicity * phi - terms.phase)))
 
     def _pairs(self, r: Array) -> Array:
@@ -177,16 +177,30 @@ class ForceField(eqx.Module):
 
 def angle(a: Array, b: Array, c: Array) -> Array:
     """The angle a-b-c in [0, π], along the last axis."""
-    u, v = a - b, c - b
-    return jnp.arctan2(_length(jnp.cross(u, v)), _off_zero(jnp.sum(u * v, axis=-1)))
+    return _bend(b - a, c - b)
 
 
 def torsion(a: Array, b: Array, c: Array, d: Array) -> Array:
     """The torsion a-b-c-d in (-π, π], along the last axis: 0 when a and d are on the same side."""
-    u, v, w = b - a, c - b, d - c
+    return _turn(b - a, c - b, d - c)
+
+
+def _bend(u: Array, v: Array) -> Array:
+    """The angle between two steps from atom to atom."""
+    return jnp.arctan2(_length(jnp.cross(u, v)), _off_zero(-jnp.sum(u * v, axis=-1)))
+
+
+def _turn(u: Array, v: Array, w: Array) -> Array:
+    """The torsion of three steps from atom to atom."""
     across, over = jnp.cross(u, v), jnp.cross(v, w)
     sine = jnp.sum(u * over, axis=-1) * _length(v)
     return jnp.arctan2(sine, _off_zero(jnp.sum(across * over, axis=-1)))
+
+
+def _steps(atoms: Any, x: Array) -> list[Array]:
+    """The vectors from each atom of a term to the next, over all terms."""
+    at = jax.nn.one_hot(atoms, len(x), dtype=x.dtype)
+    return [jnp.matmul(at[:, i + 1] - at[:, i], x, precision=jax.lax.Precision.HIGHEST) for i in range(at.shape[1] - 1)]
 
 
 def _length(v: Array) -> Array:
