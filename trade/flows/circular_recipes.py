@@ -6,7 +6,6 @@ from typing import Any
 import equinox as eqx
 import jax
 import jax.numpy as jnp
-import numpy as np
 from flowjax.bijections import AbstractBijection, Chain
 from jax import Array
 
@@ -83,12 +82,12 @@ class CircularFlow:
         """Make the flow; it starts as the identity up to a permutation."""
         (dim,) = self.shape
         key_layers, key_order = jax.random.split(key)
-        angular = np.isin(np.arange(dim), self.angles)
+        angular = jnp.isin(jnp.arange(dim), jnp.array(self.angles))
         # Which coordinates are angles must be known layer by layer: the permutations come first.
-        flags, orders, order = [], [], np.eye(dim)
+        flags, orders, order = [], [], jnp.eye(dim)
         for k in jax.random.split(key_order, self.blocks):
             flags.append(order @ angular > 0)
-            orders.append(np.asarray(alternating_permutation(k, dim, dim // 2)))
+            orders.append(alternating_permutation(k, dim, dim // 2))
             order = orders[-1] @ order
         # The last one undoes all others, so that the latent's angles are those of the data, whatever the key.
         orders[-1] = (orders[-1].T @ order).T
@@ -102,7 +101,7 @@ class CircularFlow:
             return CircularCoupling(k, angular, seen, permutation=order, **options)
 
         keys = jax.random.split(key_layers, self.blocks)
-        layers = eqx.filter_vmap(layer)(keys, jnp.asarray(np.array(flags)), jnp.asarray(np.array(orders)))
+        layers = eqx.filter_vmap(layer)(keys, jnp.stack(flags), jnp.stack(orders))
         bijections: list[AbstractBijection] = [Stack(layers, self.unroll or default_unroll(self.blocks))]
         if self.rescale or self.steerable is not None:  # a constant volume is free to learn: see VolumePreservingFlow
             key_scale = jax.random.fold_in(key, 2)
