@@ -16,8 +16,8 @@ def histogram_kl(model: np.ndarray, reference: np.ndarray) -> float:
     """D_hist = KL(model || reference) of two histograms of counts, over the cells that both have visited.
 
     Warning:
-        A cell that either has never visited is left out, as in the paper: a lost mode is not seen. Look at
-        populations as well.
+        A cell that either has never visited is left out, as in the paper: a lost mode is not seen, and the value can
+        be negative. Look at populations as well.
     """
     p, q = model / model.sum(), reference / reference.sum()
     both = (p > 0) & (q > 0)

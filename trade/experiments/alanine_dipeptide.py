@@ -21,6 +21,7 @@ from trade.experiments.reproduce import Budget, Method
 from trade.experiments.results import curve, row
 from trade.fit import Run
 from trade.flows import MLP, AffineFlow, CircularFlow, Normal, PowerScaled, ResidualMLP, Whiten
+from trade.flows.spline import wrapped
 from trade.model import Model
 from trade.objectives import (
     Cauchy,
@@ -138,7 +139,7 @@ class AlanineDipeptideExperiment:
             log_z = {}
             for c in TEMPERATURES:
                 found = {}
-                drawn = _draw(model, target, jax.random.key(7000 + seed), samples, c)
+                drawn = _draw(model, target, molecule, jax.random.key(7000 + seed), samples, c)
                 found["ess"] = float(kish_ess(jnp.asarray(drawn.log_weight, jnp.float32)))
                 reference = frames(simulation).evaluation(c)
                 truth = _score(model, target, molecule, _spread(reference, scored), c)
@@ -174,9 +175,9 @@ class AlanineDipeptideExperiment:
             states = simulated.by_temperature[c]
             rows += _curves(MD, c, molecule, states, energy)
             add("energy", c, _over_ensembles(energy.mean(axis=1)))
-            for metric in ("phi_positive", "d_chirality"):
-                each = np.array([populations(molecule, ensemble)[metric] for ensemble in states])
-                add(metric, c, _over_ensembles(each))
+            found = [populations(molecule, ensemble) for ensemble in states]
+            for metric in found[0]:
+                add(metric, c, _over_ensembles(np.array([each[metric] for each in found])))
             held_out = _ramachandran(molecule, simulated.evaluation(c))
             rows.append(row(MD, "d_hist_floor", c, [floor(held_out, _sizes(budget)[0])]))
         for metric, rates in simulated.rates.items():  # exchanges are one less than temperatures
@@ -225,9 +226,9 @@ def _spread(states: np.ndarray, n: int) -> np.ndarray:
     return flat[np.linspace(0, len(flat) - 1, min(n, len(flat))).astype(int)]
 
 
-def _draw(model: Model, target: AbstractTarget, key: Array, n: int, c: float) -> _Drawn:
+def _draw(model: Model, target: AbstractTarget, molecule: AlanineDipeptide, key: Array, n: int, c: float) -> _Drawn:
     """Samples without extra coordinates, with log q/p_θ."""
-    dim, parts = AlanineDipeptide().shape[0], []
+    (dim,), parts = molecule.shape, []
     for k in jax.random.split(key, -(-n // 50_000)):
         x, log_p = model.sample_and_log_prob(k, min(n, 50_000), c)
         log_weight = log_density_batch(target, x, jnp.asarray(c, x.dtype)) - log_p
@@ -252,8 +253,13 @@ def _score(model: Model, target: AbstractTarget, molecule: AlanineDipeptide, x: 
     log_p = np.asarray(model.log_prob(states, c), np.float64)
     log_q = np.asarray(log_density_batch(target, states, jnp.asarray(c, states.dtype)), np.float64)
     extra = target.extra_entropy(c) if isinstance(target, Augmented) else 0.0
-    volume = np.asarray(jax.jit(jax.vmap(molecule.log_volume))(jnp.asarray(x)), np.float64)
+    volume = np.asarray(_volumes(molecule, jnp.asarray(x)), np.float64)
     return _Score(float((volume - log_p).mean() + ROTATIONS - extra), log_q - log_p)
+
+
+@eqx.filter_jit
+def _volumes(molecule: AlanineDipeptide, x: Array) -> Array:
+    return jax.vmap(molecule.log_volume)(x)
 
 
 def _ramachandran(molecule: AlanineDipeptide, states: np.ndarray) -> np.ndarray:
@@ -272,7 +278,7 @@ def _curves(name: str, c: float, molecule: AlanineDipeptide, states: np.ndarray,
 def populations(molecule: AlanineDipeptide, x: np.ndarray) -> dict[str, float]:
     """Parts with φ in the left-handed basins, and with the chirality of the D form."""
     phi, chirality = (np.asarray(x[:, molecule.torsions[i]], np.float64) for i in (PHI, HA))
-    turned = phi - 2.0 * np.pi * np.floor(phi / (2.0 * np.pi) + 0.5)
+    turned = np.asarray(wrapped(jnp.asarray(phi), np.pi))
     inside = (turned > LEFT_HANDED[0]) & (turned < LEFT_HANDED[1])
     return {"phi_positive": float(inside.mean()), "d_chirality": float((np.sin(chirality) < 0).mean())}
 

@@ -145,24 +145,19 @@ def tune(
     return parameters["step_size"], parameters["inverse_mass_matrix"]
 
 
-def hmc(log_density: Callable[[Array], Array], tuned: tuple[Array, Array], longest: int) -> Any:
-    """BlackJAX's HMC with trajectories of random length.
-
-    Those of one length come back to where they were, in the modes of that period.
-    """
-    import blackjax  # noqa: PLC0415
-
-    return blackjax.dynamic_hmc(
-        log_density, *tuned, integration_steps_fn=lambda k: jax.random.randint(k, (), 1, longest + 1)
-    )
-
-
 @eqx.filter_jit
 def _trajectories(
     problem: _Problem, tuned: tuple[Array, Array], x: Array, key: Array, kept: int, thinning: Array
 ) -> tuple[Array, _Seen, Array]:
     """``kept`` times ``thinning`` trajectories from x; the last state of each lot is kept."""
-    kernel = hmc(problem.log_density, tuned, problem.longest)
+    import blackjax  # noqa: PLC0415
+
+    # Trajectories of random length: those of one length come back to where they were, in the modes of that period.
+    kernel = blackjax.dynamic_hmc(
+        problem.log_density,
+        *tuned,
+        integration_steps_fn=lambda k: jax.random.randint(k, (), 1, problem.longest + 1),
+    )
 
     def lot(states: Any, key: Array) -> tuple[Any, tuple[_Seen, Array]]:
         def move(i: Array, carry: tuple[Any, Array]) -> tuple[Any, Array]:
