@@ -70,8 +70,8 @@ class AlanineDipeptideExperiment:
             return {
                 n: m for n, m in self._splines(recipe).items() if n in ("maximum-likelihood-spline", "trade-spline")
             }
-        splines = _Recipe(18, 256, batch=1024, conditions=32, rate=2e-3, steps=14_000)
-        affine = _Recipe(20, 128, batch=1024, conditions=32, rate=1e-3, steps=12_000, start=0.4)
+        splines = _Recipe(18, 256, batch=1024, conditions=32, rate=2e-3, steps=24_000, own=128)
+        affine = _Recipe(20, 128, batch=1024, conditions=32, rate=1e-3, steps=12_000, start=0.3, grown=0.6)
         return self._splines(splines) | self._affine(affine)
 
     def _splines(self, recipe: "_Recipe") -> dict[str, Method]:
@@ -303,6 +303,7 @@ class _Recipe:
     steps: int
     start: float = 0.2
     grown: float = 0.4
+    own: int = 64
 
     @property
     def likelihood(self) -> ForwardKL:
@@ -326,7 +327,7 @@ class _Recipe:
     @property
     def trade_refined(self) -> Trade:
         """Later it also learns from its own samples, reweighted: they never run out, as frames do."""
-        own = Reweighted(GrowingInterval(0.4), FromModel(), self.conditions // 2, 64, truncate=10.0)
+        own = Reweighted(GrowingInterval(0.4), FromModel(), self.conditions // 2, self.own, truncate=10.0)
         begin = 0.5 * (1.0 + self.start)  # half of the gradient's time
         return replace(self.trade, boundary=Sum((self.likelihood, own), weights=(1.0, 2.0), starts=(0.0, begin)))
 

@@ -155,7 +155,7 @@ def _finish(
         validation=experiment.validation(target, budget),
         seeds=seeds,
         # Patience without end: a method that is unstable is reported as it comes out.
-        schedule=Schedule(report=max(method.steps // 100, 1), evaluate=every, checkpoint=2 * every, patience=10**9),
+        schedule=Schedule(report=max(method.steps // 100, 1), evaluate=every, checkpoint=every, patience=10**9),
         evaluate_at=(experiment.conditions[0], experiment.conditions[-1]),
         out=directory,
         resume=(directory / "checkpoint.json").exists(),
