@@ -219,6 +219,20 @@ def test_augmented_samples_are_exact():
     np.testing.assert_allclose(target.extra_entropy(0.5), -log_extra.mean(), atol=0.03)
 
 
+def test_augmented_coordinates_are_turned_and_keep_their_distribution():
+    target = Augmented(
+        Target(lambda x, c: -(x**2).sum() / c, (1,), Condition(0.5, 1.0), symmetry=lambda _, x: -x), extra=4
+    )
+    x = jnp.array([0.3, 1.0, 0.0, 0.0, 0.0])
+    turned = np.asarray(jax.vmap(lambda k: target.symmetry(k, x))(jax.random.split(KEY, 4000)))
+    assert target.has_symmetry
+    np.testing.assert_allclose(turned[:, 0], -0.3, rtol=1e-6)  # that of the inner target
+    np.testing.assert_allclose(np.linalg.norm(turned[:, 1:], axis=1), 1.0, rtol=1e-5)
+    np.testing.assert_allclose(np.cov(turned[:, 1:].T), np.eye(4) / 4.0, atol=0.02)  # all directions alike
+    log_q = [float(target.log_density(jnp.asarray(v), jnp.asarray(0.7))) for v in (x, turned[0])]
+    np.testing.assert_allclose(*log_q, rtol=1e-5)
+
+
 def test_augmented_refuses_what_it_cannot_extend():
     with pytest.raises(TradeError, match="extra"):
         Augmented(MultiWell(d=2), extra=0)

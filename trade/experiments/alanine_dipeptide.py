@@ -1,7 +1,7 @@
 """Alanine dipeptide of Section 5.3: frames at 600 K, the ensemble at every temperature down to 300 K (Table 2)."""
 
 from collections.abc import Callable
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
 import equinox as eqx
@@ -71,7 +71,7 @@ class AlanineDipeptideExperiment:
                 n: m for n, m in self._splines(recipe).items() if n in ("maximum-likelihood-spline", "trade-spline")
             }
         splines = _Recipe(18, 256, batch=1024, conditions=32, rate=2e-3, steps=24_000, own=128)
-        affine = _Recipe(20, 128, batch=1024, conditions=32, rate=1e-3, steps=12_000, start=0.3, grown=0.6)
+        affine = _Recipe(20, 128, batch=1024, conditions=32, rate=5e-4, steps=20_000, start=0.3, grown=0.6)
         return self._splines(splines) | self._affine(affine)
 
     def _splines(self, recipe: "_Recipe") -> dict[str, Method]:
@@ -96,7 +96,7 @@ class AlanineDipeptideExperiment:
             "maximum-likelihood-spline": recipe.method(flow(conditional=False, latent=Normal()), recipe.likelihood),
             "steerable-spline": recipe.method(flow(steerable=HOT), recipe.likelihood),
             "backward-kl-spline": recipe.method(flow(), recipe.backward),
-            "trade-spline": recipe.method(flow(), recipe.trade_refined),
+            "trade-spline": recipe.method(flow(), recipe.trade),
         }
 
     def _affine(self, recipe: "_Recipe") -> dict[str, Method]:
@@ -307,7 +307,8 @@ class _Recipe:
 
     @property
     def likelihood(self) -> ForwardKL:
-        return ForwardKL(self.batch)
+        """Symmetries are those of extra coordinates, where there are any."""
+        return ForwardKL(self.batch, symmetries=True)
 
     @property
     def backward(self) -> Trade:
@@ -315,21 +316,20 @@ class _Recipe:
 
     @property
     def trade(self) -> Trade:
-        """Clashes make huge residuals: a norm that forgets them, and a boundary that is learned before."""
+        """Clashes make huge residuals: a norm that forgets them, and a boundary that is learned before.
+
+        Later it also learns from its own samples, reweighted: they never run out, as frames do.
+        """
         gradient = Gradient(
             GrowingInterval(self.grown),
             norm=Cauchy(3.0),
             conditions_per_step=self.conditions,
             points_per_condition=16,
         )
-        return Trade(gradient, self.likelihood, BALANCE, self.start)
-
-    @property
-    def trade_refined(self) -> Trade:
-        """Later it also learns from its own samples, reweighted: they never run out, as frames do."""
         own = Reweighted(GrowingInterval(0.4), FromModel(), self.conditions // 2, self.own, truncate=10.0)
         begin = 0.5 * (1.0 + self.start)  # half of the gradient's time
-        return replace(self.trade, boundary=Sum((self.likelihood, own), weights=(1.0, 2.0), starts=(0.0, begin)))
+        boundary = Sum((self.likelihood, own), weights=(1.0, 2.0), starts=(0.0, begin))
+        return Trade(gradient, boundary, BALANCE, self.start)
 
     def method(
         self, flow: Callable[[Array], AbstractDistribution], objective: Objective, target: AbstractTarget | None = None

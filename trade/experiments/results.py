@@ -31,11 +31,16 @@ def curve(method: str, metric: str, condition: float, values: np.ndarray, **more
     return about | {name: np.asarray(v).tolist() for name, v in numbers.items()}
 
 
+def _command() -> str:
+    program = Path(sys.argv[0]).name
+    return " ".join(["trade" if program == "__main__.py" else program, *sys.argv[1:]])
+
+
 def record(experiment: str, rows: list[dict[str, Any]], wall_seconds: float) -> dict[str, Any]:
     """The content of ``results.json``."""
     return {
         "experiment": experiment,
-        "command": " ".join([Path(sys.argv[0]).name, *sys.argv[1:]]),
+        "command": _command(),
         "hardware": hardware(),
         "jax": jax.__version__,
         "commit": commit(),

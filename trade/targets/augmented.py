@@ -60,6 +60,23 @@ class Augmented(AbstractTarget):
         own, extra = jnp.split(x, [self.inner.shape[0]])
         return self.inner.log_density(own, c) + jax.scipy.stats.norm.logpdf(extra, scale=self._deviation(c)).sum()
 
+    @property
+    def has_symmetry(self) -> bool:
+        """Always: the extra coordinates have no preferred direction."""
+        return True
+
+    def symmetry(self, key: Array, x: Array) -> Array:
+        """A symmetry of the inner target, and the extra coordinates turned to a random direction.
+
+        Frames extended once are few points in a space this large, and a flow can learn them by heart; turned anew
+        each time they are drawn, they never repeat.
+        """
+        key_inner, key_extra = jax.random.split(key)
+        own, extra = jnp.split(x, [self.inner.shape[0]])
+        direction = jax.random.normal(key_extra, extra.shape, extra.dtype)
+        turned = direction * (jnp.linalg.norm(extra) / jnp.linalg.norm(direction))
+        return jnp.concatenate([self.inner.symmetry(key_inner, own), turned])
+
     def extend(self, key: Array, x: Array, c: float) -> Array:
         """States of shape (n, d) with fresh extra coordinates: (n, d + extra)."""
         extra = self._deviation(c) * jax.random.normal(key, (len(x), self.extra))
