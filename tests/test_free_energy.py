@@ -199,3 +199,11 @@ def test_bennett_finds_a_known_ratio_and_its_error():
     values, errors = np.array(found).T
     assert abs(values.mean() - np.log(0.7)) < 0.01
     np.testing.assert_allclose(values.std(ddof=1), errors.mean(), rtol=0.25)
+
+
+def test_bennett_without_overlap_has_no_finite_error():
+    random = np.random.default_rng(0)
+    forward, backward = random.normal(-5000.0, 1.0, 1000), random.normal(5000.0, 1.0, 1000)
+    value, error = bennett(forward, backward)
+    assert error == np.inf
+    assert abs(value) < 5000.0

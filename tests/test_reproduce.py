@@ -5,6 +5,7 @@ from dataclasses import dataclass, field, replace
 
 import equinox as eqx
 import jax
+import numpy as np
 import pytest
 from small_flows import gaussian_family, small_flow
 
@@ -13,9 +14,11 @@ from trade.experiments import EXPERIMENTS
 from trade.experiments.reproduce import Method, choose, covered, reproduce
 from trade.experiments.results import row
 from trade.fit import make_problem
+from trade.report.figures import methods_against_condition
 from trade.report.reproduction import FIGURES, table, write_reproduction
 from trade.sampling.importance import weighted_samples
 from trade.target import AbstractTarget
+from trade.training.checkpoint import read_json, write_json
 from trade.training.state import Program, begin
 
 
@@ -66,7 +69,7 @@ def test_results_have_the_agreed_form(done):
     out, results = done
     assert json.loads((out / "results.json").read_text()) == results
     assert set(results) >= {"experiment", "command", "hardware", "jax", "commit", "wall_seconds", "rows"}
-    assert set(results["rows"][0]) == {"method", "metric", "condition", "mean", "std", "seeds", "paper"}
+    assert set(results["rows"][0]) == {"method", "metric", "condition", "mean", "std", "seeds", "each", "paper"}
     assert results["rows"][0]["seeds"] == 2
     one = results["methods"]["one"]
     assert results["wall_seconds"] == pytest.approx(one["ended"] - one["began"], abs=0.11) and one["began"] > 1e9
@@ -97,6 +100,18 @@ def test_table_marks_the_best_and_shows_the_paper():
     assert "| a | 0.2000 (0.3000) |" in text
     assert "| b | **0.1000** ± 0.0000 |" in text
     assert "| a | **90.0 %** |" in text
+
+
+def test_a_number_that_is_not_finite_is_null_in_the_file_and_said_in_the_table(tmp_path):
+    about = {"experiment": "e", "command": "c", "hardware": "h", "jax": "j", "commit": "k", "wall_seconds": 1.0}
+    rows = [row("a", "kl", 1.0, [np.nan, 1.0]), row("b", "kl", 1.0, [0.1])]
+    write_json(tmp_path / "results.json", about | {"rows": rows})
+    assert "NaN" not in (tmp_path / "results.json").read_text()
+    read = read_json(tmp_path / "results.json")
+    assert read["rows"][0]["each"] == [None, 1.0]
+    assert "| a | not finite ± not finite |" in table(read)
+    assert "| b | **0.1000** |" in table(read)
+    methods_against_condition(read["rows"], "kl", "KL", (1.0,))
 
 
 def test_unknown_method_lists_the_names():

@@ -1,5 +1,6 @@
 """log Z(c) two ways: importance sampling at each c, and the integral of Ē(u) = d log Z/du."""
 
+import math
 from dataclasses import dataclass
 
 import equinox as eqx
@@ -68,7 +69,7 @@ def log_mean_weight(log_weight: Array) -> Estimate:
 
 
 def bennett(forward: ArrayLike, backward: ArrayLike) -> Estimate:
-    """log Z1/Z0 from samples of both densities (Bennett 1976), with its standard error.
+    """log Z1/Z0 from samples of both densities (Bennett 1976), with its standard error: infinite without any overlap.
 
     Args:
         forward: log q1/q0 over samples of 0.
@@ -88,8 +89,10 @@ def bennett(forward: ArrayLike, backward: ArrayLike) -> Estimate:
     both, wide = np.concatenate([one, two]), np.abs(shift) + np.log(len(one) + len(two)) + 1.0
     low, high = np.clip([both.min() - wide, both.max() + wide], np.median(both) - 1e6, np.median(both) + 1e6)
     log_z = float(brentq(excess, low, high, xtol=1e-10, maxiter=200))  # pyright: ignore
-    variance = sum(a.var(ddof=1) / max(a.mean(), 1e-300) ** 2 / len(a) for a in parts(log_z))
-    return Estimate(log_z, float(np.sqrt(variance)))
+    found = parts(log_z)
+    if min(a.sum() for a in found) < 1.0:  # not one sample's worth in common
+        return Estimate(log_z, math.inf)
+    return Estimate(log_z, float(np.sqrt(sum(a.var(ddof=1) / a.mean() ** 2 / len(a) for a in found))))
 
 
 def by_integration(

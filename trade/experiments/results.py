@@ -20,6 +20,7 @@ def row(method: str, metric: str, condition: float, values: list[float], paper: 
         "mean": float(np.mean(values)),
         "std": float(np.std(values, ddof=1)) if len(values) > 1 else 0.0,
         "seeds": len(values),
+        "each": [float(v) for v in values],
         "paper": paper,
     }
 
