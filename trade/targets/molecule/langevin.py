@@ -69,6 +69,8 @@ class LeapfrogLangevin:
         lots = np.full(draws, self.thinning)
         lots[0] += self.thermalisation
         scalars = (jnp.asarray(v, float) for v in (self.step, self.friction, GAS_CONSTANT * temperature))
+        # Of the precision that is on now, whatever it was when the parameters were last seen.
+        field = jax.tree.map(lambda a: jnp.asarray(a) if isinstance(a, np.ndarray) else a, field)
         frames, deviation = _frames(field, jnp.asarray(x, float), key, jnp.asarray(lots), *scalars)
         if not float(deviation) < LOOSE:
             raise TradeError(
