@@ -15,7 +15,7 @@ from trade.experiments.reproduce import Method, choose, covered, reproduce
 from trade.experiments.results import row
 from trade.fit import make_problem
 from trade.report.figures import methods_against_condition
-from trade.report.reproduction import FIGURES, table, write_reproduction
+from trade.report.reproduction import FIGURES, numbers, table, write_reproduction
 from trade.sampling.importance import weighted_samples
 from trade.target import AbstractTarget
 from trade.training.checkpoint import read_json, write_json
@@ -107,7 +107,7 @@ def test_a_number_that_is_not_finite_is_null_in_the_file_and_said_in_the_table(t
     rows = [row("a", "kl", 1.0, [np.nan, 1.0]), row("b", "kl", 1.0, [0.1])]
     write_json(tmp_path / "results.json", about | {"rows": rows})
     assert "NaN" not in (tmp_path / "results.json").read_text()
-    read = read_json(tmp_path / "results.json")
+    read = numbers(read_json(tmp_path / "results.json"))
     assert read["rows"][0]["each"] == [None, 1.0]
     assert "| a | not finite ± not finite |" in table(read)
     assert "| b | **0.1000** |" in table(read)

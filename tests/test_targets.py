@@ -220,9 +220,8 @@ def test_augmented_samples_are_exact():
 
 
 def test_augmented_coordinates_are_turned_and_keep_their_distribution():
-    target = Augmented(
-        Target(lambda x, c: -(x**2).sum() / c, (1,), Condition(0.5, 1.0), symmetry=lambda _, x: -x), extra=4
-    )
+    inner = Target(lambda x, c: -(x**2).sum() / c, (1,), Condition(0.5, 1.0), symmetry=lambda _, x: -x)
+    target = Augmented(inner, extra=4)
     x = jnp.array([0.3, 1.0, 0.0, 0.0, 0.0])
     turned = np.asarray(jax.vmap(lambda k: target.symmetry(k, x))(jax.random.split(KEY, 4000)))
     assert target.has_symmetry

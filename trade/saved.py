@@ -34,7 +34,7 @@ from trade.objectives.term import Problem
 from trade.target import AbstractTarget
 from trade.targets import Augmented, GaussianMixture, MultiWell, ScalarField
 from trade.targets.molecule.alanine_dipeptide import AlanineDipeptide
-from trade.training.checkpoint import load_tree, plain, read_json, save_tree, write_bytes, write_json
+from trade.training.checkpoint import load_tree, read_json, save_tree, write_bytes, write_json
 from trade.training.metrics import read_metrics
 from trade.training.state import Program
 
@@ -86,7 +86,7 @@ def begin_directory(directory: Path, settings: dict[str, Any], *, resume: bool) 
         return
     old = read_json(path)
     for name, value in settings.items():
-        if name not in ("jax", "notes") and old.get(name) != json.loads(json.dumps(plain(value))):
+        if name not in ("jax", "notes") and old.get(name) != json.loads(json.dumps(value)):
             raise TradeError(f"{directory} cannot be resumed: its {name} was {old.get(name)!r}, now it is {value!r}.")
 
 

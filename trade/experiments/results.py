@@ -10,10 +10,12 @@ from typing import Any
 import jax
 import numpy as np
 
+from trade.training.metrics import plain
+
 
 def row(method: str, metric: str, condition: float, values: list[float], paper: float | None = None) -> dict[str, Any]:
-    """One number of a table: mean and spread over seeds, beside the paper's."""
-    return {
+    """One number of a table: mean and spread over seeds, beside the paper's; null where they are not finite."""
+    entry = {
         "method": method,
         "metric": metric,
         "condition": float(condition),
@@ -23,6 +25,7 @@ def row(method: str, metric: str, condition: float, values: list[float], paper: 
         "each": [float(v) for v in values],
         "paper": paper,
     }
+    return plain(entry)
 
 
 def curve(method: str, metric: str, condition: float, values: np.ndarray, **more: np.ndarray) -> dict[str, Any]:

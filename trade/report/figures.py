@@ -147,7 +147,7 @@ def methods_against_condition(
         own = sorted(
             (r["condition"], r["mean"], r["std"]) for r in rows if (r["method"], r["metric"]) == (name, metric)
         )
-        c, mean, std = (np.array(v, float) for v in zip(*own, strict=True))  # what is not finite is null in the file
+        c, mean, std = (np.array(v) for v in zip(*own, strict=True))
         axis.errorbar(
             c, mean, std, color=styles[name], ls="-" if name in ours else "--", marker="o", ms=3.5, label=name
         )

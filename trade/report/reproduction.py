@@ -65,6 +65,7 @@ def write_reproduction(target: AbstractTarget, names: tuple[str, ...], results: 
         results: The content of ``results.json``.
         out: The directory of the experiment, with its models.
     """
+    results = numbers(results)
     text = table(results)
     write_bytes(out / "table.md", text.encode())
     drawn = out / "figures"
@@ -80,6 +81,15 @@ def write_reproduction(target: AbstractTarget, names: tuple[str, ...], results: 
     for name in names:
         FIGURES[name](target, runs, results).savefig(drawn / f"{name}.png")
     return text
+
+
+def numbers(results: dict[str, Any]) -> dict[str, Any]:
+    """Results with NaN for null, as which a file has what is not finite."""
+
+    def filled(row: dict[str, Any]) -> dict[str, Any]:
+        return row | {k: np.nan for k in ("mean", "std") if row[k] is None}
+
+    return results | {"rows": [filled(r) for r in results["rows"]]}
 
 
 def table(results: dict[str, Any]) -> str:
@@ -99,24 +109,23 @@ def table(results: dict[str, Any]) -> str:
         lines = ["| method | " + " | ".join(f"{c:g}" for c in conditions) + " |", "|---" * (len(conditions) + 1) + "|"]
         for name in dict.fromkeys(r["method"] for r in rows):
             own = {r["condition"]: r for r in rows if r["method"] == name}
-            cells = [_cell(own[c], metric, best.get(c)) if c in own else "" for c in conditions]
+            cells = [_cell(own[c], metric, bold=own[c]["mean"] == best.get(c)) if c in own else "" for c in conditions]
             lines.append(f"| {name} | " + " | ".join(cells) + " |")
         parts += [f"## {title}", "\n".join(lines)]
     return "\n\n".join(parts) + "\n"
 
 
-def _best(values: list[float | None], metric: str) -> float | None:
+def _best(values: list[float], metric: str) -> float:
     """The best of those that are finite."""
-    return (max if metric in UP else min)((v for v in values if v is not None), default=None)
+    return (max if metric in UP else min)((v for v in values if np.isfinite(v)), default=np.nan)
 
 
-def _cell(row: dict[str, Any], metric: str, best: float | None) -> str:
-    def show(value: float | None) -> str:
-        if value is None:
+def _cell(row: dict[str, Any], metric: str, *, bold: bool) -> str:
+    def show(value: float) -> str:
+        if not np.isfinite(value):
             return "not finite"
         return f"{100 * value:.1f} %" if metric == "ess" else f"{value:.4f}" if abs(value) < 10 else f"{value:.2f}"
 
-    bold = row["mean"] is not None and row["mean"] == best
     text = f"**{show(row['mean'])}**" if bold else show(row["mean"])
     if row["seeds"] > 1:
         text += f" ± {show(row['std'])}"

@@ -79,7 +79,8 @@ def by_method(results: dict[str, Any]) -> tuple[list[float], dict[str, dict[str,
     conditions = sorted({r["condition"] for r in results["rows"]}, reverse=True)
     table: dict[str, dict[str, dict[float, float]]] = {}
     for r in results["rows"]:
-        table.setdefault(r["method"], {}).setdefault(r["metric"], {})[r["condition"]] = r["mean"]
+        mean = np.nan if r["mean"] is None else r["mean"]
+        table.setdefault(r["method"], {}).setdefault(r["metric"], {})[r["condition"]] = mean
     return conditions, {m: {k: [v[c] for c in conditions] for k, v in t.items()} for m, t in table.items()}
 
 

@@ -3,7 +3,6 @@
 import hashlib
 import io
 import json
-import math
 import os
 import re
 from pathlib import Path
@@ -33,23 +32,12 @@ def write_bytes(path: Path, content: bytes) -> None:
         os.close(directory)
 
 
-def plain(value: Any) -> Any:
-    """Strict JSON: a number that is not finite becomes null."""
-    if isinstance(value, float) and not math.isfinite(value):
-        return None
-    if isinstance(value, dict):
-        return {k: plain(v) for k, v in value.items()}
-    if isinstance(value, list | tuple):
-        return [plain(v) for v in value]
-    return value
-
-
 _NUMBERS = re.compile(r"\[\n([-+.,\s\deE]+)\n\s*\]")
 
 
 def write_json(path: Path, content: Any) -> None:
     """Write JSON atomically, a list of numbers on one line."""
-    text = _NUMBERS.sub(lambda found: "[" + " ".join(found[1].split()) + "]", json.dumps(plain(content), indent=2))
+    text = _NUMBERS.sub(lambda found: "[" + " ".join(found[1].split()) + "]", json.dumps(content, indent=2))
     write_bytes(path, (text + "\n").encode())
 
 

@@ -1,10 +1,22 @@
 """``metrics.jsonl``: one line a report, cut back on resume to what the checkpoint knows."""
 
 import json
+import math
 from pathlib import Path
 from typing import Any
 
-from trade.training.checkpoint import plain, write_bytes
+from trade.training.checkpoint import write_bytes
+
+
+def plain(value: Any) -> Any:
+    """Strict JSON: a number that is not finite becomes null."""
+    if isinstance(value, float) and not math.isfinite(value):
+        return None
+    if isinstance(value, dict):
+        return {k: plain(v) for k, v in value.items()}
+    if isinstance(value, list | tuple):
+        return [plain(v) for v in value]
+    return value
 
 
 class MetricsLog:
