@@ -15,7 +15,8 @@ from trade.experiments.reproduce import Method, choose, covered, reproduce
 from trade.experiments.results import row
 from trade.fit import make_problem
 from trade.report.figures import methods_against_condition
-from trade.report.reproduction import FIGURES, numbers, table, write_reproduction
+from trade.report.reproduction import FIGURES, table, write_reproduction
+from trade.report.run import numbers
 from trade.sampling.importance import weighted_samples
 from trade.target import AbstractTarget
 from trade.training.checkpoint import read_json, write_json

@@ -14,7 +14,7 @@ from trade.evaluation.calibration import coverage, ranks
 from trade.fit import Run, load
 from trade.model import Model
 from trade.report import figures, molecules
-from trade.report.run import density_grids
+from trade.report.run import density_grids, numbers
 from trade.target import AbstractTarget
 from trade.targets import TwoMoons
 from trade.targets.two_moons import radius_and_parameters, sample_posterior, tempered_pairs
@@ -81,15 +81,6 @@ def write_reproduction(target: AbstractTarget, names: tuple[str, ...], results: 
     for name in names:
         FIGURES[name](target, runs, results).savefig(drawn / f"{name}.png")
     return text
-
-
-def numbers(results: dict[str, Any]) -> dict[str, Any]:
-    """Results with NaN for null, as which a file has what is not finite."""
-
-    def filled(row: dict[str, Any]) -> dict[str, Any]:
-        return row | {k: np.nan for k in ("mean", "std") if row[k] is None}
-
-    return results | {"rows": [filled(r) for r in results["rows"]]}
 
 
 def table(results: dict[str, Any]) -> str:

@@ -74,13 +74,21 @@ def write_report(directory: Path, target: AbstractTarget | None = None) -> Path:
     return path
 
 
+def numbers(results: dict[str, Any]) -> dict[str, Any]:
+    """Results with NaN for null, as which a file has what is not finite."""
+
+    def filled(row: dict[str, Any]) -> dict[str, Any]:
+        return row | {k: np.nan for k in ("mean", "std") if row[k] is None}
+
+    return results | {"rows": [filled(r) for r in results["rows"]]}
+
+
 def by_method(results: dict[str, Any]) -> tuple[list[float], dict[str, dict[str, list[float]]]]:
     """Conditions in falling order, and method -> metric -> values at them."""
     conditions = sorted({r["condition"] for r in results["rows"]}, reverse=True)
     table: dict[str, dict[str, dict[float, float]]] = {}
-    for r in results["rows"]:
-        mean = np.nan if r["mean"] is None else r["mean"]
-        table.setdefault(r["method"], {}).setdefault(r["metric"], {})[r["condition"]] = mean
+    for r in numbers(results)["rows"]:
+        table.setdefault(r["method"], {}).setdefault(r["metric"], {})[r["condition"]] = r["mean"]
     return conditions, {m: {k: [v[c] for c in conditions] for k, v in t.items()} for m, t in table.items()}
 
 
