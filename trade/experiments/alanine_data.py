@@ -29,6 +29,7 @@ class Simulation:
         leapfrog: The integrator whose known bias the paper's data have.
         leapfrog_chains: Its trajectories at each temperature, begun at frames for evaluation.
         leapfrog_draws: Frames of each.
+        seed: Of both.
     """
 
     ladder: ReplicaExchange
@@ -36,6 +37,7 @@ class Simulation:
     leapfrog: LeapfrogLangevin
     leapfrog_chains: int
     leapfrog_draws: int
+    seed: int = 0
 
 
 def _ladder(rungs: int, ensembles: int, thermalisation: int, thinning: int) -> ReplicaExchange:
@@ -44,8 +46,8 @@ def _ladder(rungs: int, ensembles: int, thermalisation: int, thinning: int) -> R
 
 
 def full() -> Simulation:
-    """A million frames at each temperature, for a GPU."""
-    return Simulation(_ladder(7, 3000, 2500, 14), 350, LeapfrogLangevin(), 2000, 50)
+    """A million frames at each temperature, for a GPU; with another seed than all that settings were chosen on."""
+    return Simulation(_ladder(7, 3000, 2500, 14), 350, LeapfrogLangevin(), 10_000, 20, seed=1)
 
 
 def small() -> Simulation:
@@ -90,7 +92,7 @@ class Frames:
 
 
 @lru_cache(maxsize=1)
-def frames(simulation: Simulation, seed: int = 0) -> Frames:
+def frames(simulation: Simulation) -> Frames:
     """The simulation's frames; made once, then kept."""
     molecule = AlanineDipeptide()
 
@@ -98,13 +100,13 @@ def frames(simulation: Simulation, seed: int = 0) -> Frames:
         ladder = simulation.ladder
         wanted = [float(c) for c in molecule.condition.grid(ladder.rungs)]
         n = ladder.ensembles * simulation.draws
-        found = ladder.sample(molecule, jax.random.key(seed), n, wanted, molecule.minimum())
+        found = ladder.sample(molecule, jax.random.key(simulation.seed), n, wanted, molecule.minimum())
         found_energies = [np.asarray(energies(molecule, found.samples[c])) for c in wanted]
         ends = {f"frames_{c:g}": _folded(molecule, found.samples[w]) for c, w in ((COLD, wanted[0]), (HOT, wanted[-1]))}
         rates = {"acceptance": found.acceptance, "exchange": found.exchange, "jumped": found.jumped}
         return ends | rates | {"ladder": found.ladder, "energies": np.stack(found_energies)}
 
-    settings = {"ladder": simulation.ladder, "draws": simulation.draws, "seed": seed}
+    settings = {"ladder": simulation.ladder, "draws": simulation.draws, "seed": simulation.seed}
     arrays = cached("alanine-dipeptide", settings, make)
     return Frames(
         {c: arrays[f"frames_{c:g}"] for c in (COLD, HOT)},
@@ -115,7 +117,7 @@ def frames(simulation: Simulation, seed: int = 0) -> Frames:
 
 
 @lru_cache(maxsize=1)
-def leapfrog_frames(simulation: Simulation, seed: int = 0) -> dict[float, np.ndarray]:
+def leapfrog_frames(simulation: Simulation) -> dict[float, np.ndarray]:
     """Frames of the leapfrog integrator at both temperatures, (chains, draws, 48), begun at frames for evaluation.
 
     The starts have the right populations, which the short trajectories keep; stiff modes take on the integrator's bias.
@@ -125,14 +127,14 @@ def leapfrog_frames(simulation: Simulation, seed: int = 0) -> dict[float, np.nda
     def make() -> Arrays:
         made = {}
         for i, c in enumerate((COLD, HOT)):
-            starts = frames(simulation, seed).evaluation(c).reshape(-1, molecule.shape[0])
+            starts = frames(simulation).evaluation(c).reshape(-1, molecule.shape[0])
             chosen = starts[np.linspace(0, len(starts) - 1, simulation.leapfrog_chains).astype(int)]
-            key = jax.random.key(1000 * seed + i)
+            key = jax.random.key(1000 * simulation.seed + i)
             found = simulation.leapfrog.sample(molecule, key, jnp.asarray(chosen), simulation.leapfrog_draws, c)
             made[f"frames_{c:g}"] = _folded(molecule, found)
         return made
 
-    arrays = cached("alanine-dipeptide-leapfrog", {"simulation": simulation, "seed": seed}, make)
+    arrays = cached("alanine-dipeptide-leapfrog", {"simulation": simulation}, make)
     return {c: arrays[f"frames_{c:g}"] for c in (COLD, HOT)}
 
 

@@ -175,6 +175,8 @@ class AlanineDipeptideExperiment:
             states = simulated.by_temperature[c]
             rows += _curves(MD, c, molecule, states, energy)
             add("energy", c, _over_ensembles(energy.mean(axis=1)))
+            hotter = energies(molecule, leapfrog_frames(_simulation(budget))[c].swapaxes(0, 1))
+            add("energy_leapfrog", c, _over_ensembles(np.asarray(hotter, np.float64).mean(axis=0)))
             found = [populations(molecule, ensemble) for ensemble in states]
             for metric in found[0]:
                 add(metric, c, _over_ensembles(np.array([each[metric] for each in found])))

@@ -15,12 +15,14 @@ from trade.training.metrics import plain
 
 def row(method: str, metric: str, condition: float, values: list[float], paper: float | None = None) -> dict[str, Any]:
     """One number of a table: mean and spread over seeds, beside the paper's; null where they are not finite."""
+    with np.errstate(invalid="ignore"):  # an infinite value has no spread
+        spread = np.std(values, ddof=1) if len(values) > 1 else 0.0
     entry = {
         "method": method,
         "metric": metric,
         "condition": float(condition),
         "mean": float(np.mean(values)),
-        "std": float(np.std(values, ddof=1)) if len(values) > 1 else 0.0,
+        "std": float(spread),
         "seeds": len(values),
         "each": [float(v) for v in values],
         "paper": paper,

@@ -22,7 +22,7 @@ from trade.training.checkpoint import write_bytes
 
 UP = ("ess",)  # metrics of which more is better
 # Metrics of which neither more nor less is.
-NEITHER = ("d_hist_floor", "phi_positive", "energy", "log_z_difference", "exchange")
+NEITHER = ("d_hist_floor", "phi_positive", "energy", "energy_leapfrog", "log_z_difference", "exchange")
 SHOWN = {
     "kl": "exact KL",
     "kl_final": "exact KL, final model",
@@ -37,6 +37,7 @@ SHOWN = {
     "phi_positive": "population of 0 < φ < 130°",
     "d_chirality": "part of the wrong chirality",
     "energy": "mean energy, kJ/mol",
+    "energy_leapfrog": "mean energy of the leapfrog integrator, kJ/mol",
     "log_z_difference": "log Z(300 K) - log Z(600 K)",
     "exchange": "part of the exchanges accepted, with the next temperature",
     "coverage_error": "largest error of the coverage of r",
