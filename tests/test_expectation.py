@@ -72,7 +72,7 @@ def test_batch_expectation_agrees_with_quadrature(base):
     got = expectation.estimate((), FLOW, TrueDensity(), PROBLEM, POINTS, None, NOTHING_DRAWN, KEY)
     exact = quadrature(POINTS)
     np.testing.assert_allclose(got, exact, rtol=0.04)
-    x, _ = base.draw(FLOW, TrueDensity(), PROBLEM, POINTS[0], None, SAMPLES, KEY)
+    x, _ = base.draw(FLOW, TrueDensity(), PROBLEM, POINTS[:1], None, SAMPLES, KEY)
     unweighted = float(np.mean(energy(np.asarray(x)))) / 0.5 * SLOPE
     assert abs(unweighted - exact[0]) > 0.15 * exact[0]  # the weights do matter
 
@@ -169,7 +169,7 @@ def test_expectations_that_cannot_serve_an_observation_are_refused():
     with pytest.raises(TradeError, match="GridExpectation"):
         GridExpectation().init(problem)
     with pytest.raises(TradeError, match="FromData"):
-        FromData().draw(FLOW, TrueDensity(), problem, jnp.zeros(()), jnp.zeros(1), 4, KEY)
+        FromData().draw(FLOW, TrueDensity(), problem, jnp.zeros(1), jnp.zeros((1, 1)), 4, KEY)
 
 
 def test_one_point_is_not_enough_for_a_batch_expectation():

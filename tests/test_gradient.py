@@ -78,8 +78,8 @@ class Quantiles(ModelPoints):
     z: tuple[float, ...] = (-1.0, 0.5, 2.0)
 
     def draw(self, flow, u, y, n, key):
-        x = flow.location(u) + flow.deviation(u) * jnp.asarray(self.z)[:, None]
-        return x, jax.vmap(lambda v: flow._log_prob(v, u[None]))(x)
+        x = flow.location(u[0]) + flow.deviation(u[0]) * jnp.asarray(self.z)[:, None]
+        return x[None], jax.vmap(lambda v: flow._log_prob(v, u))(x)[None]
 
 
 def test_value_and_gradient_by_hand():

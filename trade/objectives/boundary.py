@@ -16,6 +16,7 @@ from trade.model import draw, log_prob
 from trade.objectives.conditions import ConditionSampler, GrowingInterval
 from trade.objectives.density import TrueDensity
 from trade.objectives.expectation import Base, FromData
+from trade.objectives.points import at_points
 from trade.objectives.term import Clock, Outcome, Problem, State, Term, first_non_finite, freeze
 
 
@@ -135,16 +136,11 @@ class Reweighted(Term):
         u = self.conditions.sample(state, key_u, self.conditions_per_step, problem, clock)
         y = problem.draw_observations(key_y, len(u))
 
-        def at(u: Array, y: Array | None, key: Array) -> Array:
-            drawn = self.base.draw(frozen, TrueDensity(), problem, u, y, n, key)
-            x, log_base = jax.lax.stop_gradient(drawn)
-            log_q = jax.vmap(lambda v: problem.target.log_density_at(v, u, y))(x)
-            weights = jax.nn.softmax(log_q - log_base)
-            if self.truncate is not None:
-                weights = jnp.minimum(weights, self.truncate / n)
-                weights = weights / weights.sum()
-            return -jnp.sum(weights * jax.vmap(lambda v: log_prob(flow, v, u, y))(x))
-
-        keys = jax.random.split(key_x, len(u))
-        values = jax.vmap(at, in_axes=(0, problem.observation_axis, 0))(u, y, keys)
+        x, log_base = jax.lax.stop_gradient(self.base.draw(frozen, TrueDensity(), problem, u, y, n, key_x))
+        log_q = at_points(problem.target.log_density_at, x, u, y)
+        weights = jax.nn.softmax(log_q - log_base, axis=1)
+        if self.truncate is not None:
+            weights = jnp.minimum(weights, self.truncate / n)
+            weights = weights / weights.sum(axis=1, keepdims=True)
+        values = -jnp.sum(weights * at_points(lambda v, *c: log_prob(flow, v, *c), x, u, y), axis=1)
         return values.mean(), Outcome(state, first_non_finite(values, problem.condition.unchart(u)))

@@ -13,14 +13,22 @@ from flowjax.distributions import AbstractDistribution
 from jax import Array
 
 from trade.errors import TradeError
-from trade.model import draw
 from trade.objectives.density import Density
+from trade.objectives.points import at_points, model_states
 from trade.objectives.term import Clock, Problem, State
 
 
 def self_normalised(log_q: Array, log_base: Array, values: Array) -> Array:
     """Eq. 25: Σ w v / Σ w with w = q/p_base, along the last axis; both may be unnormalised."""
     return jnp.sum(jax.nn.softmax(log_q - log_base, axis=-1) * values, axis=-1)
+
+
+def _estimate(
+    flow: AbstractDistribution, density: Density, problem: Problem, u: Array, y: Array | None, x: Array, log_base: Array
+) -> Array:
+    """Ē at each of the conditions u, from states of their own."""
+    log_q, score = at_points(lambda p, v, w: density.evaluate(flow, problem, p, v, w), x, u, y)
+    return self_normalised(log_q, log_base, score)
 
 
 class Base(Protocol):
@@ -38,7 +46,7 @@ class Base(Protocol):
         n: int,
         key: Array,
     ) -> tuple[Array, Array]:
-        """n states and their log base density, up to a constant."""
+        """n states for each of the conditions u and their log base density, up to a constant: (C, n, ...), (C, n)."""
         ...
 
 
@@ -59,7 +67,7 @@ class FromModel:
         key: Array,
     ) -> tuple[Array, Array]:
         """n states of p_θ(x|u)."""
-        return jax.vmap(lambda k: draw(flow, k, u, y))(jax.random.split(key, n))
+        return model_states(flow, u, y, n, key)
 
 
 @dataclass(frozen=True)
@@ -80,7 +88,7 @@ class FromBoundaryModel:
     ) -> tuple[Array, Array]:
         """n states of p_θ(x|u0)."""
         u0 = problem.condition.boundary_chart()[problem.condition.nearest_boundary(u)]
-        return jax.vmap(lambda k: draw(flow, k, u0, y))(jax.random.split(key, n))
+        return model_states(flow, u0, y, n, key)
 
 
 @dataclass(frozen=True)
@@ -104,8 +112,9 @@ class FromData:
             raise TradeError("FromData cannot serve targets with an observation: use FromModel.")
         nearest = problem.condition.nearest_boundary(u)
         u0 = problem.condition.boundary_chart()[nearest]
-        x = jnp.stack([problem.batch(key, i, n)[0] for i in range(len(problem.condition.boundary))])[nearest]
-        return x, jax.vmap(lambda v: density.evaluate(flow, problem, v, u0, None)[0])(x)
+        batches = [problem.batch(key, i, len(u) * n)[0] for i in range(len(problem.condition.boundary))]
+        x = jnp.stack(batches).reshape(-1, len(u), n, *problem.target.shape)[nearest, jnp.arange(len(u))]
+        return x, at_points(lambda v, w: density.evaluate(flow, problem, v, w, None)[0], x, u0)
 
 
 class Drawn(NamedTuple):
@@ -178,18 +187,11 @@ class BatchExpectation:
         key: Array,
     ) -> Array:
         """Ē at each u."""
-        axis = problem.observation_axis
         if self.samples is None and self.base.reuses_points:
             x, log_base = drawn
         else:
-            n = self.samples or drawn.x.shape[1]
-            keys = jax.random.split(key, len(u))
-            x, log_base = jax.vmap(
-                lambda v, w, k: self.base.draw(flow, density, problem, v, w, n, k), in_axes=(0, axis, 0)
-            )(u, y, keys)
-        over_points = jax.vmap(lambda p, v, w: density.evaluate(flow, problem, p, v, w), in_axes=(0, None, None))
-        log_q, score = jax.vmap(over_points, in_axes=(0, 0, axis))(x, u, y)
-        return self_normalised(log_q, log_base, score)
+            x, log_base = self.base.draw(flow, density, problem, u, y, self.samples or drawn.x.shape[1], key)
+        return _estimate(flow, density, problem, u, y, x, log_base)
 
 
 class GridState(NamedTuple):
@@ -235,9 +237,8 @@ class GridExpectation:
         def fresh(state: GridState) -> GridState:
             def at(args: tuple[Array, Array]) -> Array:
                 u, k = args
-                x, log_base = self.base.draw(flow, density, problem, u, None, self.samples, k)
-                log_q, score = jax.vmap(lambda p: density.evaluate(flow, problem, p, u, None))(x)
-                return self_normalised(log_q, log_base, score)
+                drawn = self.base.draw(flow, density, problem, u[None], None, self.samples, k)
+                return _estimate(flow, density, problem, u[None], None, *drawn)[0]
 
             grid = self.grid(problem)
             keys = jax.random.split(key, len(grid))

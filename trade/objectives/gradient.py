@@ -13,7 +13,7 @@ from trade.objectives.conditions import ConditionSampler, Widening
 from trade.objectives.density import Density, TrueDensity
 from trade.objectives.expectation import BatchExpectation, Drawn, Expectation
 from trade.objectives.norm import Huber, Norm
-from trade.objectives.points import ModelPoints
+from trade.objectives.points import ModelPoints, at_points
 from trade.objectives.term import Clock, Outcome, Problem, State, Term, first_non_finite, freeze
 
 
@@ -70,15 +70,11 @@ class Gradient(Term):
         sampler_state, expectation_state = state
         keys = jax.random.split(key, 6)
         shape = (self.conditions_per_step, self.points_per_condition)
-        frozen, axis = freeze(flow), problem.observation_axis
+        frozen = freeze(flow)
 
         u = self.conditions.sample(sampler_state, keys[0], shape[0], problem, clock)
         y = problem.draw_observations(keys[1], shape[0])
-        drawn = Drawn(
-            *jax.vmap(lambda v, w, k: self.points.draw(frozen, v, w, shape[1], k), in_axes=(0, axis, 0))(
-                u, y, jax.random.split(keys[2], shape[0])
-            )
-        )
+        drawn = Drawn(*self.points.draw(frozen, u, y, shape[1], keys[2]))
         expectation_state = self.expectation.refresh(expectation_state, frozen, self.density, problem, clock, keys[3])
         mean = self.expectation.estimate(expectation_state, frozen, self.density, problem, u, y, drawn, keys[4])
         perturb = jax.vmap(jax.vmap(lambda v, k: self.points.perturb(v, problem, k)))
@@ -89,8 +85,7 @@ class Gradient(Term):
             held = jax.lax.stop_gradient((target_score, mean))
             return residual(condition_score(flow, x, u, y), *held)
 
-        over_points = jax.vmap(at_point, in_axes=(0, None, None, None))
-        values = self.norm(jax.vmap(over_points, in_axes=(0, 0, axis, 0))(x, u, y, mean))
+        values = self.norm(at_points(at_point, x, u, y, mean))
 
         per_condition = jax.lax.stop_gradient(values.mean(axis=1))
         sampler_state = self.conditions.update(sampler_state, u, per_condition, problem)

@@ -1,13 +1,33 @@
 """Where in x the gradient residual is evaluated: p_grad(x|c)."""
 
+from collections.abc import Callable
 from dataclasses import dataclass
+from typing import Any
 
 import jax
+import jax.numpy as jnp
 from flowjax.distributions import AbstractDistribution
 from jax import Array
 
 from trade.model import draw
 from trade.objectives.term import Problem
+
+
+def at_points(function: Callable[..., Any], x: Array, *of_conditions: Any) -> Any:
+    """The function of every state x, of shape (C, P, ...), and of what belongs to its condition, of leading axis C.
+
+    All points are one batch: with two batch axes a product's derivative is copied into another order first, which on
+    the CPU takes longer than the product.
+    """
+    conditions, points = x.shape[:2]
+    repeated = jax.tree.map(lambda v: jnp.repeat(v, points, axis=0), of_conditions)
+    found = jax.vmap(function)(x.reshape(-1, *x.shape[2:]), *repeated)
+    return jax.tree.map(lambda v: v.reshape(conditions, points, *v.shape[1:]), found)
+
+
+def model_states(flow: AbstractDistribution, u: Array, y: Array | None, n: int, key: Array) -> tuple[Array, Array]:
+    """n states of p_θ(x|u) at each of the conditions u, and their log density: of shapes (C, n, ...) and (C, n)."""
+    return at_points(lambda k, v, w: draw(flow, k, v, w), jax.random.split(key, (len(u), n)), u, y)
 
 
 @dataclass(frozen=True)
@@ -23,8 +43,8 @@ class ModelPoints:
     symmetries: bool = False
 
     def draw(self, flow: AbstractDistribution, u: Array, y: Array | None, n: int, key: Array) -> tuple[Array, Array]:
-        """n states of p_θ(x|u) and their log density."""
-        return jax.vmap(lambda k: draw(flow, k, u, y))(jax.random.split(key, n))
+        """n states at each of the conditions u, and their log density."""
+        return model_states(flow, u, y, n, key)
 
     def perturb(self, x: Array, problem: Problem, key: Array) -> Array:
         """One state with noise and a random symmetry."""
