@@ -22,6 +22,8 @@ from trade.flows.standardise import Standardise
 from trade.flows.whiten import Whiten
 from trade.target import AbstractTarget
 
+LONGEST_STACK = 16  # layers that a CPU compiles as a whole, about two seconds each
+
 
 class ObservationOnly(eqx.Module):
     """Of the vector a flow is conditioned on all but u(c)."""
@@ -218,8 +220,13 @@ def check_angles(recipe: Any) -> None:
 
 
 def default_unroll(blocks: int) -> int:
-    """A short loop body compiles fast; a GPU gains from a longer one, at the price of compile time."""
-    return 1 if jax.default_backend() == "cpu" else min(3, blocks)
+    """How many layers the compiled loop holds: more take longer to compile, and less time in every step.
+
+    On the CPU steps take long, and the whole stack is best; on a GPU it is compilation that takes long.
+    """
+    if jax.default_backend() == "cpu":
+        return blocks if blocks <= LONGEST_STACK else 1
+    return min(3, blocks)
 
 
 class Recipe(Protocol):

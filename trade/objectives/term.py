@@ -38,7 +38,8 @@ class Problem(eqx.Module):
         if not self.data:
             raise TradeError("This objective needs data at a boundary condition, but fit got none.")
         data = self.data[boundary]
-        index = jax.random.randint(key, (n,), 0, len(data))
+        # One draw, where ``randint`` takes two; uneven by one part in 2³²/len(data).
+        index = jax.random.bits(key, (n,), jnp.uint32) % len(data)
         y = None if self.observations is None else self.observations[boundary][index]
         return data[index], y
 

@@ -1,6 +1,8 @@
 """The training state, and one guarded step of it."""
 
+from collections.abc import Callable
 from dataclasses import dataclass
+from functools import cache
 from typing import Any
 
 import equinox as eqx
@@ -102,7 +104,6 @@ def no_means(losses: dict[str, Any]) -> Means:
     return Means(sums, jnp.zeros(next(iter(sums.values())).shape))
 
 
-@eqx.filter_jit(donate="none")
 def run_chunk(
     program: Program, learners: Learner, problem: Problem, first: Array, stop: Array, *, many: bool
 ) -> tuple[Learner, Means]:
@@ -111,6 +112,23 @@ def run_chunk(
     The bounds are traced, so that chunks of every length share one compilation, and they
     are not mapped over seeds, so that what happens every n steps stays a branch.
     """
+    return _compiled_loop()(program, learners, problem, first, stop, many=many)
+
+
+@cache
+def _compiled_loop() -> Callable[..., tuple[Learner, Means]]:
+    """On the CPU with the products of Eigen: those of YNNPACK, which XLA takes by itself, are a fifth slower."""
+    options = {"xla_cpu_experimental_ynn_fusion_type": ""}
+    try:
+        jax.jit(lambda: 0.0, compiler_options=options).lower().compile()
+    except jax.errors.JaxRuntimeError:  # an XLA without this choice
+        options = {}
+    return eqx.filter_jit(_loop, donate="none", compiler_options=options)  # pyright: ignore[reportCallIssue]
+
+
+def _loop(
+    program: Program, learners: Learner, problem: Problem, first: Array, stop: Array, *, many: bool
+) -> tuple[Learner, Means]:
     arrays, static = eqx.partition(learners, eqx.is_array)
 
     def one(arrays: Any, step: Array) -> tuple[Any, Report]:
