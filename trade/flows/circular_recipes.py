@@ -15,7 +15,7 @@ from trade.flows.circular import CircularCoupling, CircularLatent
 from trade.flows.conditioner import MLP, ResidualMLP
 from trade.flows.coupling import Stack, alternating_permutation
 from trade.flows.latent import Normal, PowerScaled
-from trade.flows.recipes import Flow, check_angles, default_unroll
+from trade.flows.recipes import Flow, check_angles
 from trade.flows.rescale import Rescale
 from trade.flows.standardise import Standardise
 from trade.flows.steerable import SteerableCoupling
@@ -102,7 +102,7 @@ class CircularFlow:
 
         keys = jax.random.split(key_layers, self.blocks)
         layers = eqx.filter_vmap(layer)(keys, jnp.stack(flags), jnp.stack(orders))
-        bijections: list[AbstractBijection] = [Stack(layers, self.unroll or default_unroll(self.blocks))]
+        bijections: list[AbstractBijection] = [Stack(layers, self.unroll)]
         if self.rescale or self.steerable is not None:  # a constant volume is free to learn: see VolumePreservingFlow
             key_scale = jax.random.fold_in(key, 2)
             bijections.append(Rescale(key_scale, self.shape, seen, self.rescale or 1, angles=self.angles))

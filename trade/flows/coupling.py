@@ -7,7 +7,7 @@ loss differentiates, so there the spline is evaluated directly.
 
 from abc import abstractmethod
 from collections.abc import Callable
-from typing import Any
+from typing import Any, TypeVar
 
 import equinox as eqx
 import jax
@@ -20,6 +20,9 @@ from trade.flows import spline
 from trade.flows.conditioner import MLP, Network, ResidualMLP
 
 MAX_LOG_SCALE = 1.0
+T = TypeVar("T")
+GPU_LAYERS = 3  # in one body of the loop
+LONGEST_PIECE = 16  # layers that are compiled as a whole for training on a CPU, about two seconds each
 
 
 class Coupling(AbstractBijection):
@@ -173,7 +176,8 @@ class Stack(AbstractBijection):
 
     Args:
         layers: A bijection whose arrays have a leading layer axis.
-        unroll: How many layers the compiled loop holds at once.
+        unroll: How many layers the compiled loop holds at once: more take longer to compile, and less time to run.
+            0 decides by where it runs.
     """
 
     layers: AbstractBijection
@@ -181,9 +185,14 @@ class Stack(AbstractBijection):
     cond_shape: tuple[int, ...] | None = eqx.field(static=True)
     unroll: int = eqx.field(static=True)
 
-    def __init__(self, layers: AbstractBijection, unroll: int = 1) -> None:
+    def __init__(self, layers: AbstractBijection, unroll: int = 0) -> None:
         self.layers, self.unroll = layers, unroll
         self.shape, self.cond_shape = layers.shape, layers.cond_shape
+
+    @property
+    def depth(self) -> int:
+        """Number of layers."""
+        return len(jax.tree.leaves(eqx.filter(self.layers, eqx.is_array))[0])
 
     def inverse_and_log_det(self, y: Array, condition: Array | None = None) -> tuple[Array, Array]:
         return self._scan(lambda layer, v: layer.inverse_and_log_det(v, condition), y, reverse=False)
@@ -200,7 +209,24 @@ class Stack(AbstractBijection):
             value, log_det = apply(eqx.combine(layer, static), carry[0])
             return (value, carry[1] + log_det), None
 
-        if self.unroll < len(jax.tree.leaves(arrays)[0]):
+        unroll = self.unroll or (1 if jax.default_backend() == "cpu" else min(GPU_LAYERS, self.depth))
+        if unroll < self.depth:
             step = jax.checkpoint(step, policy=jax.checkpoint_policies.dots_saveable)
         start = (x, jnp.zeros((), x.dtype))
-        return jax.lax.scan(step, start, arrays, reverse=reverse, unroll=self.unroll)[0]
+        return jax.lax.scan(step, start, arrays, reverse=reverse, unroll=unroll)[0]
+
+
+def in_one_piece(flow: T) -> T:
+    """The flow as a CPU trains it fastest: layers compiled as a whole, where it does not say how many at once.
+
+    Steps take long there, and there are many of them. On a GPU it is the other way round, and the flow stays as it is.
+    """
+
+    def whole(node: object) -> object:
+        if isinstance(node, Stack) and not node.unroll and node.depth <= LONGEST_PIECE:
+            return Stack(node.layers, node.depth)
+        return node
+
+    if jax.default_backend() != "cpu":
+        return flow
+    return jax.tree.map(whole, flow, is_leaf=lambda node: isinstance(node, Stack))

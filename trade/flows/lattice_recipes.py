@@ -16,7 +16,7 @@ from trade.flows.convolution import Convolutional
 from trade.flows.coupling import SplineCoupling, Stack
 from trade.flows.latent import Normal
 from trade.flows.lattice import DownSampled, LatticeCoupling, Spectrum, ZeroMode
-from trade.flows.recipes import Flow, default_unroll
+from trade.flows.recipes import Flow
 from trade.flows.rescale import Rescale
 from trade.flows.standardise import Standardise
 
@@ -64,7 +64,7 @@ class LatticeFlow:
             )
 
         layers = eqx.filter_vmap(layer)(jax.random.split(key_layers, self.blocks))
-        couplings = Stack(layers, default_unroll(self.blocks))
+        couplings = Stack(layers)
         zero = ZeroMode(key_zero, self.shape, 1, width=self.width, bins=self.zero_mode_bins, interval=self.interval)
         spectrum = Spectrum(key_spectrum, self.shape, 1, width=self.width)
         scale = Standardise(self.shape, reach=0.8 * self.interval, shared=True)
@@ -116,7 +116,7 @@ class ConvolutionalFlow:
 
         def stack(layer: Callable[[Array], AbstractBijection], k: Array) -> Stack:
             layers = eqx.filter_vmap(layer)(jax.random.split(k, self.blocks))
-            return Stack(layers, default_unroll(self.blocks))
+            return Stack(layers)
 
         couplings: AbstractBijection = Chain(
             [

@@ -22,8 +22,6 @@ from trade.flows.standardise import Standardise
 from trade.flows.whiten import Whiten
 from trade.target import AbstractTarget
 
-LONGEST_STACK = 16  # layers that a CPU compiles as a whole, about two seconds each
-
 
 class ObservationOnly(eqx.Module):
     """Of the vector a flow is conditioned on all but u(c)."""
@@ -51,7 +49,7 @@ class SplineFlow:
         embedding: Features of a learned condition embedding; 0 feeds the raw chart.
         latent: Base distribution.
         conditional: False leaves c to the latent alone; an observation is still seen.
-        unroll: Layers per iteration of the compiled scan; 0 lets the backend decide. As many as ``blocks``
+        unroll: Layers per iteration of the compiled scan; 0 decides by where it runs. As many as ``blocks``
             make a step about a fifth faster on a GPU and the compilation half as long again: for long runs.
     """
 
@@ -89,7 +87,7 @@ class SplineFlow:
             return SplineCoupling(k, dim, layer_cond, network=self.network, bins=self.bins, interval=self.interval)
 
         layers = eqx.filter_vmap(layer)(jax.random.split(key_layers, self.blocks))
-        bijection: AbstractBijection = Stack(layers, self.unroll or default_unroll(self.blocks))
+        bijection: AbstractBijection = Stack(layers, self.unroll)
         if self.embedding and seen:
             embedding = Embedding(key_embed, seen, self.embedding, width=32)
             bijection = EmbedCondition(bijection, embedding, raw_cond_shape=(seen,))
@@ -144,7 +142,7 @@ class VolumePreservingFlow:
 
         key_layers, key_scale = jax.random.split(key)
         layers = eqx.filter_vmap(layer)(jax.random.split(key_layers, self.blocks))
-        stack = Stack(layers, default_unroll(self.blocks))
+        stack = Stack(layers)
         # A constant change of volume keeps powers of the density what they are, and is free to learn.
         scale = Rescale(key_scale, self.shape, None, width=1)
         bijection = Chain([stack, scale, Standardise(self.shape, reach=self.reach)])
@@ -202,7 +200,7 @@ class AffineFlow:
             return AffineCoupling(k, dim, seen, network=self.network, interval=self.interval, volume=self.volume)
 
         layers = eqx.filter_vmap(layer)(jax.random.split(key_layers, self.blocks))
-        bijections: list[AbstractBijection] = [Stack(layers, self.unroll or default_unroll(self.blocks))]
+        bijections: list[AbstractBijection] = [Stack(layers, self.unroll)]
         if self.volume == "mean":  # a constant volume is free to learn: see VolumePreservingFlow
             bijections.append(Rescale(key_scale, self.shape, None, width=1))
         bijections.append(Whiten(self.shape, angles=self.angles, stretched=self.volume == "free"))
@@ -217,16 +215,6 @@ def check_angles(recipe: Any) -> None:
     (dim,) = recipe.shape
     if len(set(recipe.angles)) != len(recipe.angles) or not all(0 <= i < dim for i in recipe.angles):
         raise TradeError(f"{name} angles must be different coordinates below {dim}, got {recipe.angles}.")
-
-
-def default_unroll(blocks: int) -> int:
-    """How many layers the compiled loop holds: more take longer to compile, and less time in every step.
-
-    On the CPU steps take long, and the whole stack is best; on a GPU it is compilation that takes long.
-    """
-    if jax.default_backend() == "cpu":
-        return blocks if blocks <= LONGEST_STACK else 1
-    return min(3, blocks)
 
 
 class Recipe(Protocol):

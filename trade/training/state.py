@@ -11,6 +11,7 @@ import jax.numpy as jnp
 from flowjax.distributions import AbstractDistribution
 from jax import Array
 
+from trade.flows.coupling import in_one_piece
 from trade.objectives.term import Clock, Objective, Problem, Report, is_frozen, split_trainable
 from trade.training.optimiser import Adam
 
@@ -64,8 +65,10 @@ def advance(program: Program, learner: Learner, problem: Problem, step: Array) -
     """One step. A non-finite loss, gradient or state leaves everything as it was, and is counted."""
     key = jax.random.fold_in(jax.random.wrap_key_data(learner.key), step)
     clock = Clock(step, program.steps)
-    report, grads, objective = program.objective.value_and_grad(learner.flow, learner.objective, problem, clock, key)
+    trained = in_one_piece(learner.flow)
+    report, grads, objective = program.objective.value_and_grad(trained, learner.objective, problem, clock, key)
     params, static = split_trainable(learner.flow)
+    grads = jax.tree.unflatten(jax.tree.structure(params), jax.tree.leaves(grads))  # of the flow as it is kept
     updates, optimiser = program.optimiser.transformation(program.steps).update(grads, learner.optimiser, params)
     new_params = eqx.apply_updates(params, updates)
     finite = all_finite((report.losses, grads, new_params, objective))
