@@ -12,6 +12,7 @@ from gaussians import At, LinearGaussian, clock_at, data_at, family, problem_of,
 from trade import BatchExpectation, CausalGrid, Gradient, ModelPoints, Squared, TradeError, Widening
 from trade.flows import PowerScaled
 from trade.objectives.gradient import residual
+from trade.objectives.points import at_points
 
 KEY = jax.random.key(11)
 D = 2
@@ -156,3 +157,18 @@ def test_first_bad_condition_is_named():
 def test_gradient_refuses_counts_below_one(option):
     with pytest.raises(TradeError, match=option):
         Gradient(**{option: 0})
+
+
+def test_points_in_one_batch_or_two_are_the_same(monkeypatch):
+    """Nothing depends on the order in which a backend prefers them; an observation may be missing."""
+    x, u = jax.random.normal(KEY, (3, 4, 2)), jnp.array([0.1, 0.2, 0.3])
+
+    def both(x, u, y):
+        return x.sum() * u, x - u
+
+    flat = at_points(both, x, u, None)
+    monkeypatch.setattr(jax, "default_backend", lambda: "gpu")
+    nested = at_points(both, x, u, None)
+    np.testing.assert_allclose(flat[0], x.sum(axis=2) * u[:, None], rtol=1e-6)
+    for one, two in zip(flat, nested, strict=True):
+        np.testing.assert_allclose(one, two, rtol=1e-6)
