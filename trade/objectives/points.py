@@ -17,7 +17,7 @@ def at_points(function: Callable[..., Any], x: Array, *of_conditions: Any) -> An
     """The function of every state x, of shape (C, P, ...), and of what belongs to its condition, of leading axis C.
 
     On the CPU all points are one batch: with two batch axes a product's derivative is copied into another order first,
-    which takes longer than the product. A GPU does better with two.
+    which takes as long as the product. A GPU does better with two.
     """
     if jax.default_backend() != "cpu":
         return jax.vmap(jax.vmap(function, in_axes=(0, *[None] * len(of_conditions))))(x, *of_conditions)
