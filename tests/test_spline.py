@@ -169,6 +169,26 @@ def test_parameter_gradients_agree_with_finite_differences():
                 np.testing.assert_allclose(slope, (above - below) / (2 * h), atol=1e-5, rtol=1e-5)
 
 
+def test_derivatives_by_hand_are_those_of_the_formula():
+    """Durkan et al. Eqs. 4 and 5 as printed, differentiated automatically, to second order."""
+
+    def printed(values):
+        t, s, d0, d1 = values
+        denominator = s + (d1 + d0 - 2 * s) * t * (1 - t)
+        fraction = (s * t**2 + d0 * t * (1 - t)) / denominator
+        slope = s**2 * (d1 * t**2 + 2 * s * t * (1 - t) + d0 * (1 - t) ** 2) / denominator**2
+        return jnp.stack([fraction, jnp.log(slope)])
+
+    def ours(values):
+        return jnp.stack(spline._rational_quadratic(*values))
+
+    with precision(np.float64):
+        values = jnp.asarray(np.random.default_rng(1).uniform(0.05, [0.95, 3.0, 3.0, 3.0], (20, 4)))
+        for of in (lambda f: f, jax.jacrev, lambda f: jax.jacrev(jax.jacfwd(f))):
+            expected, found = (jax.jit(jax.vmap(of(f)))(values) for f in (printed, ours))
+            np.testing.assert_allclose(found, expected, rtol=1e-10, atol=1e-12)
+
+
 # On a circle
 
 

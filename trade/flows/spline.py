@@ -13,13 +13,17 @@ Warning:
 """
 
 import math
-from typing import NamedTuple
+from collections.abc import Callable
+from typing import Any, NamedTuple, TypeVar
 
 import jax
 import jax.numpy as jnp
 import numpy as np
 from jax import Array
+from jax.experimental.xla_metadata import set_xla_metadata
 
+T = TypeVar("T")
+Four = tuple[Array, Array, Array, Array]
 MIN_BIN = 1e-2  # smallest width and height of a bin, as a fraction of the interval
 MIN_SLOPE = 1e-3
 MAX_LOGIT = 30.0  # of a width or height; with MIN_BIN no spline comes near it
@@ -66,8 +70,9 @@ def forward(
     inside = jnp.abs(x) < interval
     clamped = jnp.clip(x, -interval, interval)
     x0, y0, w, h, d0, d1 = _bin(clamped, raw, interval, periodic, power, own=0)
-    y, log_slope = _evaluate((clamped - x0) / w, y0, h, h / w, d0, d1)
-    return jnp.where(inside, y, x), jnp.where(inside, log_slope, 0.0)
+    per_width = _reciprocal(w)
+    fraction, log_slope = _rational_quadratic((clamped - x0) * per_width, h * per_width, d0, d1)
+    return jnp.where(inside, y0 + h * fraction, x), jnp.where(inside, log_slope, 0.0)
 
 
 def inverse(
@@ -87,7 +92,7 @@ def inverse(
     # Floored above zero: the square root must have a finite derivative there.
     discriminant = jnp.maximum(b * b - 4.0 * a * c, jnp.finfo(y.dtype).tiny)
     t = jnp.clip(2.0 * c / (-b - jnp.sqrt(discriminant)), 0.0, 1.0)
-    _, log_slope = _evaluate(t, y0, h, s, d0, d1)
+    _, log_slope = _rational_quadratic(t, s, d0, d1)
     return jnp.where(inside, x0 + w * t, y), jnp.where(inside, -log_slope, 0.0)
 
 
@@ -108,7 +113,7 @@ def _bin(v: Array, raw: Array, interval: float, periodic: Array | None, power: A
 
     both = index[..., None]
     before, size, total = _around(sizes, ends, both)
-    scale = rest / total
+    scale = rest * _reciprocal(total)
     edge = least * both - interval + scale * before
     size = least + scale * size
     left, right = _pick(slopes, index - 1), _pick(slopes, index)
@@ -156,10 +161,60 @@ def _gathers() -> bool:
     return jax.default_backend() == "cpu"
 
 
-def _evaluate(t: Array, y0: Array, h: Array, s: Array, d0: Array, d1: Array) -> tuple[Array, Array]:
-    """Durkan et al. Eqs. 4 and 5 inside one bin: value and log derivative at t in [0, 1]."""
+@jax.custom_jvp
+def _reciprocal(x: Array) -> Array:
+    """1 / x, whose derivatives of all orders are products of itself."""
+    return 1.0 / x
+
+
+@_reciprocal.defjvp
+def _reciprocal_jvp(primals: tuple[Array], tangents: tuple[Array]) -> tuple[Array, Array]:
+    inverted = _reciprocal(*primals)
+    return inverted, -inverted * inverted * tangents[0]
+
+
+@jax.custom_jvp
+def _rational_quadratic(t: Array, s: Array, d0: Array, d1: Array) -> tuple[Array, Array]:
+    """Durkan et al. Eqs. 4 and 5 at t in [0, 1] of a bin: the fraction of its height, and the log of the slope.
+
+    The bin has mean slope s and end slopes d0 and d1.
+    """
+    fraction, numerator, shrink = _parts(t, d0 / s, d1 / s)
+    return fraction, jnp.log(s * numerator * shrink * shrink)
+
+
+def _parts(t: Array, a: Array, b: Array) -> tuple[Array, Array, Array]:
+    """Fraction of the height, numerator of the slope, and 1 / denominator, for end slopes in units of the mean."""
     mixed = t * (1.0 - t)
-    denominator = s + (d1 + d0 - 2.0 * s) * mixed
-    y = y0 + h * (s * t * t + d0 * mixed) / denominator
-    numerator = d1 * t * t + 2.0 * s * mixed + d0 * (1.0 - t) ** 2
-    return y, jnp.log(numerator * jnp.square(s / denominator))
+    shrink = _reciprocal(1.0 + (a + b - 2.0) * mixed)
+    return (t * t + a * mixed) * shrink, b * t * t + 2.0 * mixed + a * (1.0 - t) ** 2, shrink
+
+
+def _apart(rule: Callable[..., T]) -> Callable[..., T]:
+    """Compiled as a unit on the CPU: fused with what surrounds it, XLA would repeat it for each value that needs it."""
+    compiled = jax.jit(rule)
+
+    def call(*args: Any) -> T:
+        if jax.default_backend() != "cpu":
+            return rule(*args)
+        with set_xla_metadata(inlineable="false"):
+            return compiled(*args)
+
+    return call
+
+
+@_rational_quadratic.defjvp
+@_apart
+def _rational_quadratic_jvp(primals: Four, tangents: Four) -> tuple[tuple[Array, Array], tuple[Array, Array]]:
+    """By hand, with three divisions: automatic derivatives of first and second order would have many."""
+    (t, s, d0, d1), (dt, ds, dd0, dd1) = primals, tangents
+    per_s = _reciprocal(s)
+    a, b = d0 * per_s, d1 * per_s
+    da, db = (dd0 - a * ds) * per_s, (dd1 - b * ds) * per_s
+    fraction, numerator, shrink = _parts(t, a, b)
+    mixed = t * (1.0 - t)
+    d_numerator = 2.0 * (b * t + 1.0 - 2.0 * t - a * (1.0 - t)) * dt + (1.0 - t) ** 2 * da + t * t * db
+    d_denominator = (a + b - 2.0) * (1.0 - 2.0 * t) * dt + mixed * (da + db)
+    d_fraction = numerator * shrink * shrink * dt + mixed * shrink * ((1.0 - fraction) * da - fraction * db)
+    d_log_slope = ds * per_s + d_numerator * _reciprocal(numerator) - 2.0 * d_denominator * shrink
+    return (fraction, _rational_quadratic(t, s, d0, d1)[1]), (d_fraction, d_log_slope)
