@@ -19,10 +19,11 @@ from trade.flows import (
     adapt_to_data,
 )
 from trade.flows.conditioner import Embedding, Linear
-from trade.flows.coupling import LONGEST_PIECE, Stack, in_one_piece
+from trade.flows.coupling import LONG_RUN, LONGEST_PIECE, Stack, in_one_piece
 from trade.flows.whiten import emptiest
 
 CONDITION = Condition(0.25, 4.0, boundary=(1.0,))
+LONG = LONG_RUN[jax.default_backend()]
 
 
 # Conditioners
@@ -208,8 +209,11 @@ def test_layers_unrolled_as_a_whole_are_the_same_flow():
         np.testing.assert_allclose(a, b, rtol=1e-3, atol=1e-4)
 
 
-@pytest.mark.parametrize(("blocks", "asked", "taken"), [(3, 0, 3), (3, 1, 1), (LONGEST_PIECE + 1, 0, 0)])
-def test_a_cpu_trains_layers_in_one_piece_unless_told_otherwise(blocks, asked, taken):
-    flow = in_one_piece(small_flow((3,), CONDITION, blocks=blocks, unroll=asked))
+@pytest.mark.parametrize(
+    ("blocks", "asked", "steps", "taken"),
+    [(3, 0, LONG, 3), (3, 0, LONG - 1, 0), (3, 1, LONG, 1), (LONGEST_PIECE + 1, 0, LONG, 0)],
+)
+def test_long_runs_train_layers_in_one_piece_unless_told_otherwise(blocks, asked, steps, taken):
+    flow = in_one_piece(small_flow((3,), CONDITION, blocks=blocks, unroll=asked), steps)
     found = jax.tree.leaves(flow, is_leaf=lambda node: isinstance(node, Stack))
     assert [node.unroll for node in found if isinstance(node, Stack)] == [taken]

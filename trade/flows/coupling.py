@@ -22,7 +22,8 @@ from trade.flows.conditioner import MLP, Network, ResidualMLP
 MAX_LOG_SCALE = 1.0
 T = TypeVar("T")
 GPU_LAYERS = 3  # in one body of the loop
-LONGEST_PIECE = 16  # layers that are compiled as a whole for training on a CPU, about two seconds each
+LONGEST_PIECE = 16  # layers that are compiled as a whole for training, one or two seconds each
+LONG_RUN = {"cpu": 2_000, "gpu": 30_000}  # steps that win this back
 
 
 class Coupling(AbstractBijection):
@@ -216,10 +217,10 @@ class Stack(AbstractBijection):
         return jax.lax.scan(step, start, arrays, reverse=reverse, unroll=unroll)[0]
 
 
-def in_one_piece(flow: T) -> T:
-    """The flow as a CPU trains it fastest: layers compiled as a whole, where it does not say how many at once.
+def in_one_piece(flow: T, steps: int) -> T:
+    """The flow as so many steps of training take least time: in a long run, with its layers compiled as a whole.
 
-    Steps take long there, and there are many of them. On a GPU it is the other way round, and the flow stays as it is.
+    A flow that says how many layers to compile at once stays as it is.
     """
 
     def whole(node: object) -> object:
@@ -227,6 +228,6 @@ def in_one_piece(flow: T) -> T:
             return Stack(node.layers, node.depth)
         return node
 
-    if jax.default_backend() != "cpu":
+    if steps < LONG_RUN.get(jax.default_backend(), LONG_RUN["gpu"]):
         return flow
     return jax.tree.map(whole, flow, is_leaf=lambda node: isinstance(node, Stack))

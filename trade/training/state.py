@@ -15,6 +15,12 @@ from trade.flows.coupling import in_one_piece
 from trade.objectives.term import Clock, Objective, Problem, Report, is_frozen, split_trainable
 from trade.training.optimiser import Adam
 
+# Neither changes what is computed, only in which order products add up (CPU) and kernels run (GPU).
+COMPILER_OPTIONS = {
+    "cpu": {"xla_cpu_experimental_ynn_fusion_type": ""},  # Eigen's products; YNNPACK's are a fifth slower here
+    "gpu": {"xla_gpu_command_buffer_scheduling_mode": "CONCURRENT"},  # small kernels that need not wait do not
+}
+
 
 @dataclass(frozen=True)
 class Program:
@@ -65,7 +71,7 @@ def advance(program: Program, learner: Learner, problem: Problem, step: Array) -
     """One step. A non-finite loss, gradient or state leaves everything as it was, and is counted."""
     key = jax.random.fold_in(jax.random.wrap_key_data(learner.key), step)
     clock = Clock(step, program.steps)
-    trained = in_one_piece(learner.flow)
+    trained = in_one_piece(learner.flow, program.steps)
     report, grads, objective = program.objective.value_and_grad(trained, learner.objective, problem, clock, key)
     params, static = split_trainable(learner.flow)
     grads = jax.tree.unflatten(jax.tree.structure(params), jax.tree.leaves(grads))  # of the flow as it is kept
@@ -120,8 +126,8 @@ def run_chunk(
 
 @cache
 def _compiled_loop() -> Callable[..., tuple[Learner, Means]]:
-    """On the CPU with the products of Eigen: those of YNNPACK, which XLA takes by itself, are a fifth slower."""
-    options = {"xla_cpu_experimental_ynn_fusion_type": ""}
+    """With the choices of compilation that fit this device, where its XLA has them."""
+    options = COMPILER_OPTIONS.get(jax.default_backend(), {})
     try:
         jax.jit(lambda: 0.0, compiler_options=options).lower().compile()
     except jax.errors.JaxRuntimeError:  # an XLA without this choice
