@@ -16,6 +16,7 @@ from paramax import NonTrainable, unwrap
 import trade
 from benchmarks.task import CLIP, LEARNING_RATE, Contender, Size
 from trade.fit import make_problem
+from trade.flows.coupling import GPU_LAYERS
 from trade.flows.standardise import adapt_to_data
 from trade.objectives.term import Problem, split_trainable
 from trade.training.state import Program, begin, run_chunk
@@ -24,7 +25,7 @@ TOTAL = 1_000_000  # length of the run that the timed steps are the beginning of
 
 
 def make(name: str, size: Size, data: np.ndarray) -> Contender:
-    """The contender ``trade``, ``trade-unrolled``, ``flowjax`` or ``flowjax-in-trade``.
+    """The contender ``trade``, ``trade-looped``, ``flowjax`` or ``flowjax-in-trade``.
 
     Args:
         name: Which of them.
@@ -32,8 +33,9 @@ def make(name: str, size: Size, data: np.ndarray) -> Contender:
         data: States at the boundary T = 1.
     """
     problem = make_problem(size.target, {1.0: data})
-    ours = name in ("trade", "trade-unrolled")
-    flow = _trade_flow(size, size.blocks if name == "trade-unrolled" else 0) if ours else _flowjax_flow(size)
+    ours = name in ("trade", "trade-looped")
+    looped = 1 if jax.default_backend() == "cpu" else GPU_LAYERS  # as in runs that are too short to compile it whole
+    flow = _trade_flow(size, looped if name == "trade-looped" else 0) if ours else _flowjax_flow(size)
     flow = adapt_to_data(flow, jnp.concatenate(problem.data))
     steps, healthy = (_flowjax_training if name == "flowjax" else _training)(flow, problem, size)
     sample = _model_sampler(flow, problem, size) if ours else _flowjax_sampler(flow, size)

@@ -29,14 +29,14 @@ from trade.experiments.results import commit, hardware
 
 MODULES = {
     "trade": "benchmarks.peers_jax",
-    "trade-unrolled": "benchmarks.peers_jax",
+    "trade-looped": "benchmarks.peers_jax",
     "flowjax": "benchmarks.peers_jax",
     "flowjax-in-trade": "benchmarks.peers_jax",
     "zuko": "benchmarks.peers_torch",
     "zuko-coupling": "benchmarks.peers_torch",
     "normflows": "benchmarks.peers_torch",
 }
-Peer = Literal["trade-unrolled", "flowjax", "flowjax-in-trade", "zuko", "zuko-coupling", "normflows"]
+Peer = Literal["trade-looped", "flowjax", "flowjax-in-trade", "zuko", "zuko-coupling", "normflows"]
 Times = dict[str, dict[str, list[float]]]
 PACKAGES = ("jax", "flowjax", "torch", "zuko", "normflows", "openmm")
 BUSY = 0.3  # cores in use by others above which the times are called unreliable
@@ -57,8 +57,8 @@ class Options:
 
     sizes: tuple[Literal["small", "large"], ...] = ("small", "large")
     peers: tuple[Peer, ...] = ("flowjax", "flowjax-in-trade", "zuko", "zuko-coupling", "normflows")
-    rounds: int = 3
-    seconds: float = 2.0
+    rounds: int = 7
+    seconds: float = 1.0
     out: Path = field(default_factory=lambda: Path("results/benchmarks.json"))
 
 

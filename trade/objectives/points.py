@@ -16,11 +16,9 @@ from trade.objectives.term import Problem
 def at_points(function: Callable[..., Any], x: Array, *of_conditions: Any) -> Any:
     """The function of every state x, of shape (C, P, ...), and of what belongs to its condition, of leading axis C.
 
-    On the CPU all points are one batch: with two batch axes a product's derivative is copied into another order first,
-    which takes as long as the product. A GPU does better with two.
+    All points are one batch: with two batch axes a CPU copies what a product's derivative needs into another order
+    first, which takes as long as the product.
     """
-    if jax.default_backend() != "cpu":
-        return jax.vmap(jax.vmap(function, in_axes=(0, *[None] * len(of_conditions))))(x, *of_conditions)
     conditions, points = x.shape[:2]
     repeated = jax.tree.map(lambda v: jnp.repeat(v, points, axis=0), of_conditions)
     found = jax.vmap(function)(x.reshape(-1, *x.shape[2:]), *repeated)
