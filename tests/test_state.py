@@ -9,8 +9,10 @@ import numpy as np
 import pytest
 from gaussians import LinearGaussian, data_at, family, problem_of
 from paramax import non_trainable
+from small_flows import small_flow
 
-from trade import Adam, ForwardKL
+from trade import Adam, ForwardKL, Gradient, Trade
+from trade.flows.coupling import LONG_RUN
 from trade.objectives.term import Report
 from trade.training.state import Program, advance, all_finite, begin, run_chunk
 
@@ -94,6 +96,21 @@ def test_a_chunk_is_the_same_steps_and_averages_the_finite_ones():
     assert int(chunk.guard.skipped) == 1
     for one, two in zip(jax.tree.leaves(chunk.flow), jax.tree.leaves(learner.flow), strict=True):
         np.testing.assert_allclose(one, two, rtol=1e-5, atol=1e-7)
+
+
+def test_a_long_run_compiled_as_a_whole_takes_the_same_steps():
+    """Layers in one piece and the compiler's options, against a loop over layers without them."""
+    gradient = Gradient(conditions_per_step=2, points_per_condition=8)
+    program = Program(Trade(gradient, ForwardKL(16), start=0), Adam(0.01), max(LONG_RUN.values()))
+    target = family()
+    whole, looped = (
+        begin(program, small_flow(target.shape, target.condition, blocks=2, unroll=u), PROBLEM, KEY) for u in (0, 1)
+    )
+    whole, _ = run_chunk(program, whole, PROBLEM, jnp.asarray(0), jnp.asarray(3), many=False)
+    for step in range(3):
+        looped, _ = step_once(program, looped, PROBLEM, jnp.asarray(step))
+    for one, two in zip(jax.tree.leaves(whole), jax.tree.leaves(looped), strict=True):
+        np.testing.assert_allclose(one, two, rtol=1e-4, atol=1e-6)
 
 
 def test_begin_has_an_empty_guard_and_plain_arrays_only():
