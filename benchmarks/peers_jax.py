@@ -16,7 +16,7 @@ from paramax import NonTrainable, unwrap
 import trade
 from benchmarks.task import CLIP, LEARNING_RATE, Contender, Size
 from trade.fit import make_problem
-from trade.flows.coupling import GPU_LAYERS
+from trade.flows.coupling import layers_in_loop
 from trade.flows.standardise import adapt_to_data
 from trade.objectives.term import Problem, split_trainable
 from trade.training.state import Program, begin, run_chunk
@@ -34,8 +34,8 @@ def make(name: str, size: Size, data: np.ndarray) -> Contender:
     """
     problem = make_problem(size.target, {1.0: data})
     ours = name in ("trade", "trade-looped")
-    looped = 1 if jax.default_backend() == "cpu" else GPU_LAYERS  # as in runs that are too short to compile it whole
-    flow = _trade_flow(size, looped if name == "trade-looped" else 0) if ours else _flowjax_flow(size)
+    unroll = layers_in_loop(size.blocks) if name == "trade-looped" else 0  # looped as in a short run
+    flow = _trade_flow(size, unroll) if ours else _flowjax_flow(size)
     flow = adapt_to_data(flow, jnp.concatenate(problem.data))
     steps, healthy = (_flowjax_training if name == "flowjax" else _training)(flow, problem, size)
     sample = _model_sampler(flow, problem, size) if ours else _flowjax_sampler(flow, size)

@@ -43,7 +43,7 @@ class CircularFlow:
             constant (see ``flows.SteerableCoupling``).
         rescale: Hidden units of a learned scale and shift, of coordinates that are no angles, that follow the
             condition before the splines; 0 leaves them out.
-        unroll: Layers per iteration of the compiled scan; 0 lets the backend decide.
+        unroll: Layers per iteration of the compiled scan; 0 decides by where and how long it runs.
     """
 
     shape: tuple[int, ...]

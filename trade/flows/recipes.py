@@ -49,8 +49,7 @@ class SplineFlow:
         embedding: Features of a learned condition embedding; 0 feeds the raw chart.
         latent: Base distribution.
         conditional: False leaves c to the latent alone; an observation is still seen.
-        unroll: Layers per iteration of the compiled scan; 0 decides by where it runs. As many as ``blocks``
-            make a step about a fifth faster on a GPU and the compilation half as long again: for long runs.
+        unroll: Layers per iteration of the compiled scan; 0 decides by where and how long it runs.
     """
 
     shape: tuple[int, ...]
@@ -169,7 +168,7 @@ class AffineFlow:
         volume: ``"free"``: layers see the condition. ``"mean"``: they do not, and keep volume up to a constant.
         latent: Base distribution.
         interval: Networks see coordinates, and give shifts, within it, in units of the whitened data.
-        unroll: Layers per iteration of the compiled scan; 0 lets the backend decide.
+        unroll: Layers per iteration of the compiled scan; 0 decides by where and how long it runs.
     """
 
     shape: tuple[int, ...]
