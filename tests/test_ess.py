@@ -2,7 +2,7 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from trade.sampling.ess import kish_ess
+from trade.ess import kish_ess
 
 
 @pytest.mark.parametrize("level", [0.0, -1e4, 1e4])

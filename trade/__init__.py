@@ -15,6 +15,7 @@ from trade.objectives import (
     FromBoundaryModel,
     FromData,
     FromModel,
+    Frontier,
     Gradient,
     GradientNorm,
     GridExpectation,
@@ -25,11 +26,11 @@ from trade.objectives import (
     ReverseKL,
     Reweighted,
     Squared,
+    StepBack,
     Sum,
     Trade,
     TrueDensity,
     Widening,
-    refined,
 )
 from trade.target import AbstractTarget, Target, boltzmann, power
 from trade.training.loop import Schedule
@@ -48,6 +49,7 @@ __all__ = [
     "FromBoundaryModel",
     "FromData",
     "FromModel",
+    "Frontier",
     "Gradient",
     "GradientNorm",
     "GridExpectation",
@@ -62,6 +64,7 @@ __all__ = [
     "Run",
     "Schedule",
     "Squared",
+    "StepBack",
     "Sum",
     "Target",
     "Trade",
@@ -73,7 +76,6 @@ __all__ = [
     "flows",
     "load",
     "power",
-    "refined",
     "targets",
 ]
 __version__ = "0.1.0"

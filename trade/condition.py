@@ -101,11 +101,17 @@ class Condition:
         v = self.slope * jnp.asarray(u)
         return self._centre * jnp.exp(v) if self.scale == "log" else self._centre + v
 
+    @property
+    def walls(self) -> np.ndarray:
+        """The chart coordinates of the boundary values, in NumPy: never traced."""
+        values = np.asarray(self.boundary, dtype=float)
+        return (np.log(values / self._centre) if self.scale == "log" else values - self._centre) / self.slope
+
     def boundary_chart(self) -> Array:
         """The chart coordinates of the boundary values."""
         if not self.boundary:
             raise TradeError("The condition has no boundary value: give data or Condition(boundary=...).")
-        return self.chart(jnp.asarray(self.boundary))
+        return jnp.asarray(self.walls, jnp.result_type(float))
 
     def nearest_boundary(self, u: ArrayLike) -> Array:
         """Index of the boundary value nearest to u in the chart."""
@@ -123,8 +129,5 @@ class Condition:
     def grid_with_boundary(self, points: int) -> np.ndarray:
         """Sorted chart coordinates of ``points`` grid points, boundary values among them."""
         inner = np.linspace(-1.0, 1.0, max(points - len(self.boundary), 2))
-        # In NumPy, since under a trace the chart would give a traced value.
-        walls = np.asarray(self.boundary, dtype=float)
-        walls = (np.log(walls / self._centre) if self.scale == "log" else walls - self._centre) / self.slope
-        inner = inner[np.min(np.abs(inner[:, None] - walls), axis=1, initial=np.inf) > 1e-4]
-        return np.sort(np.concatenate([inner, walls]))
+        inner = inner[np.min(np.abs(inner[:, None] - self.walls), axis=1, initial=np.inf) > 1e-4]
+        return np.sort(np.concatenate([inner, self.walls]))

@@ -1,7 +1,7 @@
 """``fit``: from a flow, a target and data to a trained, diagnosed run."""
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
@@ -17,16 +17,21 @@ from trade import saved
 from trade.errors import TradeError
 from trade.evaluation.divergence import Estimate
 from trade.evaluation.free_energy import FreeEnergy, by_importance, by_integration, evidence
+from trade.evaluation.monitor import Monitor, States
+from trade.flows.default import default_flow
+from trade.flows.recipes import Recipe
 from trade.flows.standardise import adapt_to_data
-from trade.model import Model, check_flow, draw, log_prob
+from trade.model import Model, check_flow
+from trade.objectives.density import EnergyFree
+from trade.objectives.gradient import Gradient
 from trade.objectives.term import Objective, Problem
 from trade.objectives.trade import Trade
-from trade.sampling.ess import kish_ess
 from trade.sampling.importance import Weighted, weighted_samples
 from trade.target import AbstractTarget, check_condition_dependence
-from trade.training.loop import Schedule, at_start, train
+from trade.training.loop import Schedule, train
 from trade.training.optimiser import Adam
 from trade.training.state import Learner, Program, all_finite, begin
+from trade.training.watch import Watch
 
 Data = Mapping[float, Any]
 
@@ -110,17 +115,20 @@ def load(
 
 
 def fit(
-    flow: AbstractDistribution | Callable[[Array], AbstractDistribution],
     target: AbstractTarget,
     data: Data | None = None,
-    objective: Objective | None = None,
-    steps: int = 10_000,
     *,
+    flow: AbstractDistribution | Recipe | Callable[[Array], AbstractDistribution] | None = None,
+    objective: Objective | None = None,
+    steps: int = 8_000,
+    minutes: float | None = None,
     optimiser: Adam | None = None,
     validation: Data | None = None,
+    held_out: float = 0.1,
     seed: int = 0,
     seeds: int | None = None,
     schedule: Schedule | None = None,
+    watch: Watch | None = None,
     evaluate_at: tuple[float, ...] | None = None,
     evaluation_samples: int = 2_000,
     out: str | Path | None = None,
@@ -130,44 +138,64 @@ def fit(
 ) -> Run:
     """Train a conditional flow on data at the boundary and on the known dependence on c.
 
+    Target and data are enough: everything else is chosen from them, printed, saved with the run, and yours to override.
+
     Args:
-        flow: Any flowjax distribution conditioned on (u(c), observation...), or a function
-            from a random key to one (then every seed starts from its own).
         target: The family of densities.
         data: States by boundary condition, ``{c0: samples}``; with an observation,
-            ``{c0: (samples, observations)}``.
-        objective: What to minimise; ``Trade()`` by default.
-        steps: Number of optimiser steps.
+            ``{c0: (samples, observations)}``. Without any, a target with an exact sampler is sampled at its boundary.
+        flow: A recipe such as ``SplineFlow(...)``, a flowjax distribution conditioned on (u(c), observation...), or a
+            function from a random key to one (then every seed starts from its own).
+        objective: What to minimise; ``Trade()`` by default, energy-free where the target has no density.
+        steps: The budget: training ends earlier when the whole range is reached and nothing more is gained.
+        minutes: The budget in time, without compilation; None sets no limit.
         optimiser: Learning rate, clipping, weight decay.
         validation: Exact samples by condition, to select the best model by their mean NLL.
+        held_out: Part of the data that is not trained on. It chooses the model, and shows whether the boundary is kept.
         seed: The seed, or the first of several.
         seeds: Train this many seeds as one program.
         schedule: How often to report, evaluate and checkpoint.
-        evaluate_at: Conditions at which the ESS is shown during training.
+        watch: How the best state is chosen, the boundary kept, and the end decided.
+        evaluate_at: Conditions at which the ESS is shown during training; the ends and the boundary by default.
         evaluation_samples: Samples for each of these.
         out: A run directory for checkpoints, metrics and the models.
         resume: Continue the run in ``out``.
         progress: Show a progress bar.
         notes: Anything to keep with the saved settings.
+
+    Returns:
+        The finished run, with the best model of each seed.
+
+    Example:
+        >>> import jax, trade
+        >>> target = trade.Target(lambda x, T: -(x**2).sum() / T, (2,), trade.Condition(0.5, 1.0))
+        >>> samples = jax.random.normal(jax.random.key(0), (500, 2)) / 2**0.5
+        >>> run = trade.fit(target, {1.0: samples}, steps=20, progress=False)
+        >>> run.model.sample(jax.random.key(1), 3, c=0.5).shape
+        (3, 2)
     """
     for name, value in (("steps", steps), ("seeds", 1 if seeds is None else seeds)):
-        if not isinstance(value, int) or value < 1:
+        if isinstance(value, bool) or not isinstance(value, int) or value < 1:
             raise TradeError(f"{name} must be a positive integer, got {value!r}.")
-    objective = Trade() if objective is None else objective
-    optimiser, schedule = optimiser or Adam(), schedule or Schedule(evaluate=max(steps // 10, 1))
-    directory = None if out is None else Path(out)
     if not isinstance(target, AbstractTarget):
         raise TradeError(f"target must be a trade.Target, got {type(target).__name__}.")
+    if not isinstance(held_out, int | float) or not 0 <= held_out < 1:
+        raise TradeError(f"held_out must be a fraction of the data in [0, 1), got {held_out!r}.")
+    objective = _default_objective(target) if objective is None else objective
     if not hasattr(objective, "value_and_grad"):
         raise TradeError(f"objective must be a trade objective such as trade.Trade(), got {objective!r}.")
+    directory = None if out is None else Path(out)
     if resume and directory is None:
         raise TradeError("resume=True needs the run directory as out=...")
-    problem = make_problem(target, data)
-    held_out = {} if validation is None else check_data(target, validation, "validation")
-    program = Program(objective, optimiser, steps)
+    optimiser, schedule = optimiser or Adam(), schedule or Schedule.of(steps)
+    watch = replace(watch or Watch(), **({} if minutes is None else {"minutes": minutes}))
 
+    everything = make_problem(target, sampled(target) if data is None else data)
+    problem, apart = hold_out(everything, held_out)
+    program = Program(objective, optimiser, steps)
+    chosen = flow if flow is not None else default_flow(target, jnp.concatenate(problem.data) if problem.data else None)
     keys = [jax.random.key(seed + i) for i in range(seeds or 1)]
-    flows = [_make_flow(flow, target, problem, key) for key in keys]
+    flows = [_make_flow(chosen, target, problem, key) for key in keys]
     settings = saved.describe(flows[0], problem, program, seed, seeds, notes)
     if directory is not None:
         saved.begin_directory(directory, settings, resume=resume)
@@ -176,15 +204,24 @@ def fit(
         return begin(program, f, problem, jax.random.fold_in(key, 1))
 
     state = begun(flows[0], keys[0]) if seeds is None else eqx.filter_vmap(begun)(stack(flows), jnp.stack(keys))
-    start = at_start(state, seeds)
-    evaluate = make_evaluation(problem, held_out, evaluate_at, evaluation_samples, many=seeds is not None)
+    condition = problem.condition
+    shown = evaluate_at or tuple(sorted({condition.low, *condition.boundary, condition.high}))
+    monitor = Monitor(
+        problem,
+        apart,
+        {} if validation is None else check_data(target, validation, "validation"),
+        tuple(condition.check(c, "evaluation condition") for c in shown),
+        evaluation_samples,
+        many=seeds is not None,
+    )
     trained, log = train(
         program,
-        start,
+        state,
         problem,
         schedule,
+        watch,
         seeds=seeds,
-        evaluate=evaluate,
+        evaluate=monitor,
         directory=directory,
         resume=resume,
         progress=progress,
@@ -195,11 +232,42 @@ def fit(
         parts = [flows] if seeds is None else [_take(flows, i) for i in range(seeds)]
         return tuple(Model(f, problem.condition, target.observation_shape) for f in parts)
 
-    final = models(trained.learners.flow)
-    run = Run(target, final, models(trained.best) if held_out else final, log.rows, settings)
+    run = Run(target, models(trained.learners.flow), models(trained.watched.best), log.rows, settings)
     if directory is not None:
         run.save(directory)
     return run
+
+
+def _default_objective(target: AbstractTarget) -> Trade:
+    return Trade() if target.has_density else Trade(Gradient(density=EnergyFree()))
+
+
+def sampled(target: AbstractTarget, n: int = 50_000) -> Data | None:
+    """Exact samples at the boundary values, from a target that can draw them; None from others."""
+    try:
+        return {c: target.sample(jax.random.key(0), n, c) for c in target.condition.boundary} or None
+    except TradeError:
+        return None
+
+
+def hold_out(problem: Problem, part: float, most: int = 5_000) -> tuple[Problem, tuple[States, ...]]:
+    """Split off a part of the data at each boundary value, drawn at random, but no more than ``most`` states."""
+    if not problem.data or part == 0:
+        return problem, ()
+    kept, apart, of_kept, of_apart = [], [], [], []
+    for i, x in enumerate(problem.data):
+        n = min(int(part * len(x)), most)
+        order = jax.random.permutation(jax.random.key(i), len(x))
+        kept.append(x[order[n:]])
+        apart.append(x[order[:n]])
+        y = None if problem.observations is None else problem.observations[i]
+        of_kept.append(None if y is None else y[order[n:]])
+        of_apart.append(None if y is None else y[order[:n]])
+    observations = None if problem.observations is None else tuple(of_kept)
+    rest = Problem(problem.target, problem.condition, tuple(kept), observations)
+    if min(len(x) for x in apart) < 2:
+        return problem, ()
+    return rest, tuple(zip(apart, of_apart, strict=True))
 
 
 def make_problem(target: AbstractTarget, data: Data | None) -> Problem:
@@ -262,8 +330,9 @@ def _check_array(value: Any, shape: tuple[int, ...], name: str) -> Array:
 
 
 def _make_flow(flow: Any, target: AbstractTarget, problem: Problem, key: Array) -> AbstractDistribution:
-    if not isinstance(flow, AbstractDistribution) and callable(flow):
-        flow = flow(jax.random.fold_in(key, 0))
+    if not isinstance(flow, AbstractDistribution):
+        build = getattr(flow, "build", flow)
+        flow = build(jax.random.fold_in(key, 0)) if callable(build) else flow
     check_flow(flow, target.observation_shape)
     if flow.shape != target.shape:
         raise TradeError(f"flow has states of shape {flow.shape}, the target of shape {target.shape}.")
@@ -283,57 +352,3 @@ def stack(trees: list[Any]) -> Any:
 
 def _take(tree: Any, i: int) -> Any:
     return jax.tree.map(lambda a: a[i] if eqx.is_array(a) else a, tree)
-
-
-def make_evaluation(
-    problem: Problem,
-    held_out: dict[float, tuple[Array, Array | None]],
-    at: tuple[float, ...] | None,
-    samples: int,
-    *,
-    many: bool,
-) -> Callable[[Any, Array], dict[str, np.ndarray]]:
-    """ESS at a few conditions and the mean validation NLL, seed by seed."""
-    condition = problem.condition
-    points = tuple(condition.check(c, "evaluation condition") for c in at or (condition.low, condition.high))
-    if problem.target.observation_shape is not None:
-        points = ()
-
-    def evaluate(flows: Any, key: Array) -> dict[str, np.ndarray]:
-        values = {}
-        for c in points:
-            ess = _ess(flows, problem.target, condition.chart(c), key, samples, many=many)
-            values[f"ess@{c:.4g}"] = np.atleast_1d(np.asarray(ess))
-        scores = [_nll(flows, x, condition.chart(c), y, many=many) for c, (x, y) in held_out.items()]
-        if scores:
-            values["validation_nll"] = np.atleast_1d(np.mean(np.asarray(scores), axis=0))
-        return values
-
-    return evaluate
-
-
-def _over_seeds(function: Callable[[Any], Array], flows: Any, *, many: bool) -> Array:
-    arrays, static = eqx.partition(flows, eqx.is_array)
-
-    def one(a: Any) -> Array:
-        return function(eqx.combine(a, static))
-
-    return jax.lax.map(one, arrays) if many else one(arrays)
-
-
-@eqx.filter_jit
-def _ess(flows: Any, target: AbstractTarget, u: Array, key: Array, n: int, *, many: bool) -> Array:
-    def one(flow: Any) -> Array:
-        x, log_p = jax.vmap(lambda k: draw(flow, k, u))(jax.random.split(key, n))
-        return kish_ess(jax.vmap(lambda v: target.log_density_at(v, u))(x) - log_p)
-
-    return _over_seeds(one, flows, many=many)
-
-
-@eqx.filter_jit
-def _nll(flows: Any, x: Array, u: Array, y: Array | None, *, many: bool) -> Array:
-    def one(flow: Any) -> Array:
-        axes = (0, None if y is None else 0)
-        return -jnp.mean(jax.vmap(lambda v, w: log_prob(flow, v, u, w), in_axes=axes)(x, y))
-
-    return _over_seeds(one, flows, many=many)

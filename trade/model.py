@@ -37,9 +37,11 @@ def draw(flow: AbstractDistribution, key: Array, u: Array, y: Array | None = Non
     return flow._sample_and_log_prob(key, flow_condition(flow, u, y))
 
 
-def condition_score(flow: AbstractDistribution, x: Array, u: Array, y: Array | None = None) -> Array:
-    """∂_u log p_θ(x|u) of one state: one ``jvp`` of the log density in the direction of u."""
-    return jax.jvp(lambda v: log_prob(flow, x, v, y), (u,), (jnp.ones_like(u),))[1]
+def log_prob_and_score(
+    flow: AbstractDistribution, x: Array, u: Array, y: Array | None = None
+) -> tuple[Array, Array]:
+    """log p_θ(x|u) and ∂_u log p_θ(x|u) of one state: one ``jvp`` in the direction of u gives both."""
+    return jax.jvp(lambda v: log_prob(flow, x, v, y), (u,), (jnp.ones_like(u),))
 
 
 class Model(eqx.Module):
@@ -147,7 +149,7 @@ def _log_prob_batch(flow: AbstractDistribution, x: Array, u: Array, y: Array | N
 @eqx.filter_jit
 def _score_batch(flow: AbstractDistribution, x: Array, u: Array, y: Array | None) -> Array:
     with jax.default_matmul_precision("highest"):
-        return jax.vmap(lambda v: condition_score(flow, v, u, y))(x)
+        return jax.vmap(lambda v: log_prob_and_score(flow, v, u, y)[1])(x)
 
 
 def check_flow(flow: object, observation_shape: tuple[int, ...] | None) -> None:

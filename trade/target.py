@@ -6,12 +6,14 @@ from collections.abc import Callable
 import equinox as eqx
 import jax
 import jax.numpy as jnp
+import numpy as np
 from jax import Array
 
 from trade.condition import Condition
 from trade.errors import TradeError
 
 LogDensity = Callable[..., Array]
+Bound = tuple[float | None, float | None] | None  # the ends of a coordinate's support
 
 
 def boltzmann(log_p0: Array, x: Array, c: Array, c0: Array, y: Array | None = None) -> Array:
@@ -38,6 +40,21 @@ class AbstractTarget(eqx.Module):
     def observation_shape(self) -> tuple[int, ...] | None:
         """Shape of the observation y the density also depends on, or None."""
         return None
+
+    @property
+    def angles(self) -> tuple[int, ...]:
+        """Which coordinates of a vector are angles in radians, in which the density is periodic."""
+        return ()
+
+    @property
+    def bounds(self) -> tuple[Bound, ...]:
+        """The support of each coordinate of a vector, where it is bounded; empty if none is."""
+        return ()
+
+    @property
+    def lattice(self) -> bool:
+        """Whether states are fields on a periodic lattice, whose density keeps under translations and a change of sign."""
+        return False
 
     @property
     def has_symmetry(self) -> bool:
@@ -96,6 +113,9 @@ class Target(AbstractTarget):
         condition: Range, scale and boundary values of the condition.
         observation_shape: Shape of y, when the density also depends on an observation.
         condition_derivative: ``f(x, c[, y])`` = ∂_c log q, to replace the automatic one.
+        angles: Coordinates of a vector that are angles in radians; the density is periodic in them.
+        bounds: For each coordinate of a vector its ends (low, high), of which one may be None, or None: its support.
+        lattice: States are fields on a periodic lattice, and translations and a change of sign keep their density.
         rebuild: Energy-free rule, e.g. ``trade.boltzmann`` or ``trade.power``.
         symmetry: ``f(key, x)``: a random symmetry of the density.
         sampler: ``f(key, n, c)``: exact samples, if known.
@@ -112,6 +132,9 @@ class Target(AbstractTarget):
     condition: Condition = eqx.field(static=True)
     _observation_shape: tuple[int, ...] | None = eqx.field(static=True)
     _condition_derivative: LogDensity | None = eqx.field(static=True)
+    _angles: tuple[int, ...] = eqx.field(static=True)
+    _bounds: tuple[Bound, ...] = eqx.field(static=True)
+    _lattice: bool = eqx.field(static=True)
     _rebuild: Callable | None = eqx.field(static=True)
     _symmetry: Callable | None = eqx.field(static=True)
     _sampler: Callable | None = eqx.field(static=True)
@@ -125,6 +148,9 @@ class Target(AbstractTarget):
         *,
         observation_shape: tuple[int, ...] | None = None,
         condition_derivative: LogDensity | None = None,
+        angles: tuple[int, ...] = (),
+        bounds: tuple[Bound, ...] = (),
+        lattice: bool = False,
         rebuild: Callable | None = None,
         symmetry: Callable | None = None,
         sampler: Callable | None = None,
@@ -141,6 +167,8 @@ class Target(AbstractTarget):
             None if observation_shape is None else as_shape("observation_shape", observation_shape)
         )
         self._condition_derivative = condition_derivative
+        self._angles, self._bounds = check_angles(angles, self.shape), check_bounds(bounds, self.shape)
+        self._lattice = bool(lattice)
         self._rebuild = rebuild
         self._symmetry = symmetry
         self._sampler = sampler
@@ -150,6 +178,18 @@ class Target(AbstractTarget):
     @property
     def observation_shape(self) -> tuple[int, ...] | None:
         return self._observation_shape
+
+    @property
+    def angles(self) -> tuple[int, ...]:
+        return self._angles
+
+    @property
+    def bounds(self) -> tuple[Bound, ...]:
+        return self._bounds
+
+    @property
+    def lattice(self) -> bool:
+        return self._lattice
 
     @property
     def has_symmetry(self) -> bool:
@@ -191,6 +231,33 @@ def as_shape(name: str, shape: object) -> tuple[int, ...]:
     if not isinstance(shape, tuple) or not all(isinstance(n, int) and n > 0 for n in shape):
         raise TradeError(f"{name} must be a tuple of positive integers, got {shape!r}.")
     return shape
+
+
+def check_angles(angles: object, shape: tuple[int, ...]) -> tuple[int, ...]:
+    """Indices of angles as a sorted tuple, or one sentence on why they are none."""
+    found = tuple(angles) if isinstance(angles, tuple | list | range) else (angles,)
+    if found and (len(shape) != 1 or len(set(found)) != len(found)):
+        raise TradeError(f"angles must be different coordinates of a vector, got {angles!r} for shape {shape}.")
+    if not all(isinstance(i, int) and 0 <= i < shape[0] for i in found):
+        raise TradeError(f"angles must be coordinates from 0 to {shape[0] - 1}, got {angles!r}.")
+    return tuple(sorted(found))  # pyright: ignore
+
+
+def check_bounds(bounds: object, shape: tuple[int, ...]) -> tuple[Bound, ...]:
+    """Bounds as a tuple with one entry a coordinate, or one sentence on why they are none."""
+    if not bounds:
+        return ()
+    if len(shape) != 1 or not isinstance(bounds, tuple | list) or len(bounds) != shape[0]:
+        raise TradeError(f"bounds must be one (low, high) or None for each entry of a vector of shape {shape}.")
+    for i, pair in enumerate(bounds):
+        if pair is None:
+            continue
+        if not isinstance(pair, tuple | list) or len(pair) != 2:
+            raise TradeError(f"bounds[{i}] must be (low, high) or None, got {pair!r}.")
+        low, high = (-np.inf if pair[0] is None else pair[0]), (np.inf if pair[1] is None else pair[1])
+        if not low < high:
+            raise TradeError(f"bounds[{i}] must have low < high, got {pair!r}.")
+    return tuple(None if b is None or tuple(b) == (None, None) else (b[0], b[1]) for b in bounds)
 
 
 def _check_scalar(target: AbstractTarget) -> None:

@@ -37,7 +37,7 @@ from trade.objectives import (
     Trade,
 )
 from trade.objectives.term import Objective
-from trade.sampling.ess import kish_ess
+from trade.ess import kish_ess
 from trade.sampling.importance import log_density_batch
 from trade.target import AbstractTarget
 from trade.targets import Augmented

@@ -14,13 +14,14 @@ from trade.condition import Condition
 from trade.errors import TradeError, check_integers
 from trade.flows import spline
 from trade.flows.affine import AffineCoupling, Volume, VolumePreservingCoupling
+from trade.flows.bounded import Bounded
 from trade.flows.conditioner import MLP, Embedding, ResidualMLP
 from trade.flows.coupling import SplineCoupling, Stack
 from trade.flows.latent import Normal, PowerScaled
 from trade.flows.rescale import Rescale
 from trade.flows.standardise import Standardise
 from trade.flows.whiten import Whiten
-from trade.target import AbstractTarget
+from trade.target import AbstractTarget, Bound, check_bounds
 
 
 class ObservationOnly(eqx.Module):
@@ -49,6 +50,8 @@ class SplineFlow:
         embedding: Features of a learned condition embedding; 0 feeds the raw chart.
         latent: Base distribution.
         conditional: False leaves c to the latent alone; an observation is still seen.
+        whiten: Turn and scale vectors to covariance one over the data, and not each coordinate by itself.
+        bounds: The support of each coordinate of a vector, where it is bounded (see ``trade.Target``).
         unroll: Layers per iteration of the compiled scan; 0 decides by where and how long it runs.
     """
 
@@ -64,10 +67,15 @@ class SplineFlow:
     embedding: int = 0
     latent: Normal | PowerScaled = field(default_factory=Normal)
     conditional: bool = True
+    whiten: bool = False
+    bounds: tuple[Bound, ...] = ()
     unroll: int = 0
 
     def __post_init__(self) -> None:
         check_integers(self, blocks=1, bins=2, rescale=0, embedding=0, observation_size=0)
+        object.__setattr__(self, "bounds", check_bounds(self.bounds, self.shape))
+        if self.whiten and len(self.shape) != 1:
+            raise TradeError(f"SplineFlow can whiten vectors only, got shape {self.shape}.")
         if self.bins * spline.MIN_BIN >= 1:
             raise TradeError(f"SplineFlow bins must be fewer than {1 / spline.MIN_BIN:.0f}, got {self.bins}.")
         if not self.interval > 0:
@@ -96,8 +104,11 @@ class SplineFlow:
             bijection = EmbedCondition(bijection, ObservationOnly(), raw_cond_shape=(cond_dim,))
         if self.shape != (dim,):
             bijection = Reshape(bijection, self.shape)
-        bijection = Chain([bijection, Standardise(self.shape, reach=self.reach * self.interval)])
-        return Flow(self.latent.build(self.shape, cond_dim, self.condition), bijection, self)
+        reach = self.reach * self.interval
+        bijections = [bijection, Whiten(self.shape, reach=reach) if self.whiten else Standardise(self.shape, reach=reach)]
+        if self.bounds:
+            bijections.append(Bounded(self.bounds))
+        return Flow(self.latent.build(self.shape, cond_dim, self.condition), Chain(bijections), self)
 
 
 @dataclass(frozen=True)

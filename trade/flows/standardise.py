@@ -1,17 +1,17 @@
 """The affine layer next to the data, set once from the data and never trained."""
 
 from abc import abstractmethod
-from typing import Self
+from typing import Any, Self
 
 import equinox as eqx
 import jax
 import jax.numpy as jnp
 import numpy as np
-from flowjax.bijections import AbstractBijection
+from flowjax.bijections import AbstractBijection, Chain
 from flowjax.distributions import AbstractDistribution
 from jax import Array
 from jax.typing import ArrayLike
-from paramax import NonTrainable, non_trainable
+from paramax import NonTrainable, non_trainable, unwrap
 
 from trade.flows.spline import wrapped
 
@@ -105,9 +105,27 @@ def _is_frozen(node: object) -> bool:
 
 
 def adapt_to_data(flow: AbstractDistribution, data: Array) -> AbstractDistribution:
-    """Set every ``SetFromData`` layer of a flow from data; other flows come back unchanged."""
+    """Set every ``SetFromData`` layer of a flow from data; other flows come back unchanged.
+
+    Layers next to the data come last in a chain: each is set from the data as it sees them.
+    """
 
     def is_layer(node: object) -> bool:
         return isinstance(node, SetFromData)
 
-    return jax.tree.map(lambda n: n.adapted(data) if is_layer(n) else n, flow, is_leaf=is_layer)
+    def has_layers(node: object) -> bool:
+        return any(is_layer(n) for n in jax.tree.leaves(node, is_leaf=is_layer))
+
+    def adapted(node: Any, data: Array) -> Any:
+        return jax.tree.map(lambda n: n.adapted(data) if is_layer(n) else n, node, is_leaf=is_layer)
+
+    bijection = getattr(flow, "bijection", None)
+    if not isinstance(bijection, Chain):
+        return adapted(flow, data)
+    layers = list(bijection.bijections)
+    for i in reversed(range(len(layers))):
+        layers[i] = adapted(layers[i], data)
+        if not any(has_layers(layer) for layer in layers[:i]):
+            break
+        data = jax.vmap(lambda x, layer=layers[i]: unwrap(layer).inverse_and_log_det(x)[0])(data)
+    return eqx.tree_at(lambda f: f.bijection, flow, Chain(layers))

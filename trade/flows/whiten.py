@@ -35,6 +35,7 @@ class Whiten(SetFromData):
         shape: Shape of the states, a vector.
         angles: Which coordinates are angles in radians.
         stretched: Whether windows are stretched to the line.
+        reach: Where all but a thousandth of the data lie in z; where unit variance is not small enough for it, less.
     """
 
     location: Array | NonTrainable
@@ -43,10 +44,18 @@ class Whiten(SetFromData):
     shape: tuple[int, ...] = eqx.field(static=True)
     angles: tuple[int, ...] = eqx.field(static=True)
     stretched: bool = eqx.field(static=True)
+    reach: float = eqx.field(static=True)
     cond_shape = None
 
-    def __init__(self, shape: tuple[int, ...], *, angles: tuple[int, ...] = (), stretched: bool = True) -> None:
-        self.shape, self.angles, self.stretched = shape, angles, stretched
+    def __init__(
+        self,
+        shape: tuple[int, ...],
+        *,
+        angles: tuple[int, ...] = (),
+        stretched: bool = True,
+        reach: float = float("inf"),
+    ) -> None:
+        self.shape, self.angles, self.stretched, self.reach = shape, angles, stretched, reach
         self.location, self.centre = (non_trainable(jnp.zeros(shape)) for _ in range(2))
         self.root = non_trainable(jnp.eye(shape[0]))
 
@@ -63,7 +72,9 @@ class Whiten(SetFromData):
         scaled = (states - location) / scale
         correlation = (1.0 - MIN_EIGENVALUE) * scaled.T @ scaled / len(scaled)
         np.fill_diagonal(correlation, 1.0)
-        return self._set(location=location, root=scale[:, None] * np.linalg.cholesky(correlation), centre=centre)
+        root = scale[:, None] * np.linalg.cholesky(correlation)
+        away = np.quantile(np.abs(np.linalg.solve(root, (states - location).T)), 0.999, axis=1)
+        return self._set(location=location, root=root * np.maximum(away / self.reach, 1.0), centre=centre)
 
     def transform_and_log_det(self, x: Array, condition: Array | None = None) -> tuple[Array, Array]:
         y = self.location + jnp.matmul(self.root, x, precision=jax.lax.Precision.HIGHEST)  # pyright: ignore

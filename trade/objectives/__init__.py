@@ -1,6 +1,6 @@
 """The loss: a boundary term, a term that carries it to other conditions, and their axes."""
 
-from trade.objectives.balance import Fixed, GradientNorm, Ramp
+from trade.objectives.balance import Fixed, GradientNorm, Ramp, StepBack
 from trade.objectives.boundary import ForwardKL, ReverseKL, Reweighted
 from trade.objectives.conditions import CausalGrid, GrowingInterval, Widening
 from trade.objectives.density import EnergyFree, TrueDensity
@@ -11,10 +11,11 @@ from trade.objectives.expectation import (
     FromModel,
     GridExpectation,
 )
+from trade.objectives.frontier import Frontier
 from trade.objectives.gradient import Gradient
 from trade.objectives.norm import Cauchy, Huber, Squared
 from trade.objectives.points import ModelPoints
-from trade.objectives.several import Sum, refined
+from trade.objectives.several import Sum
 from trade.objectives.trade import Trade
 
 __all__ = [
@@ -27,6 +28,7 @@ __all__ = [
     "FromBoundaryModel",
     "FromData",
     "FromModel",
+    "Frontier",
     "Gradient",
     "GradientNorm",
     "GridExpectation",
@@ -37,9 +39,9 @@ __all__ = [
     "ReverseKL",
     "Reweighted",
     "Squared",
+    "StepBack",
     "Sum",
     "Trade",
     "TrueDensity",
     "Widening",
-    "refined",
 ]

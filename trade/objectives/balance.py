@@ -1,10 +1,11 @@
 """The weight λ of the second term in the full loss (Eq. 20, Appendix B.1).
 
-The contract: ``init()``, ``update(state, clock, norms)`` where ``norms()`` computes the two
-gradient norms (and is called only when needed), and ``weight(state, clock)``.
+The contract: ``init()``, ``update(state, clock, norms, notes)`` where ``norms()`` computes the two
+gradient norms (and is called only when needed) and ``notes`` are what the second term reports, and
+``weight(state, clock)``.
 """
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import NamedTuple, Protocol
 
@@ -16,6 +17,10 @@ from trade.errors import TradeError
 from trade.objectives.term import Clock, State
 
 
+Norms = Callable[[], tuple[Array, Array]]
+Notes = Mapping[str, Array]
+
+
 class Balance(Protocol):
     """A member of this axis."""
 
@@ -23,8 +28,8 @@ class Balance(Protocol):
         """The state before the first step."""
         ...
 
-    def update(self, state: State, clock: Clock, norms: Callable[[], tuple[Array, Array]]) -> State:
-        """Take notice of the gradient norms of the boundary and the second term."""
+    def update(self, state: State, clock: Clock, norms: Norms, notes: Notes) -> State:
+        """Take notice of the gradient norms of the boundary and the second term, and of what the latter reports."""
         ...
 
     def weight(self, state: State, clock: Clock) -> Array:
@@ -42,7 +47,7 @@ class Fixed:
         """No state."""
         return ()
 
-    def update(self, state: State, clock: Clock, norms: Callable[[], tuple[Array, Array]]) -> State:
+    def update(self, state: State, clock: Clock, norms: Norms, notes: Notes) -> State:
         """Nothing to learn."""
         return state
 
@@ -76,13 +81,51 @@ class Ramp:
         """The state of the balance."""
         return self.balance.init()
 
-    def update(self, state: State, clock: Clock, norms: Callable[[], tuple[Array, Array]]) -> State:
+    def update(self, state: State, clock: Clock, norms: Norms, notes: Notes) -> State:
         """That of the balance."""
-        return self.balance.update(state, clock, norms)
+        return self.balance.update(state, clock, norms, notes)
 
     def weight(self, state: State, clock: Clock) -> Array:
         """λ · min(1, progress / over)."""
         return self.balance.weight(state, clock) * jnp.minimum(clock.progress / self.over, 1.0)
+
+
+@dataclass(frozen=True)
+class StepBack:
+    """λ that grows from 1 to ``most`` as far as the model's own weights at the boundary values allow.
+
+    Data are finite, and a model learns them by heart; its own states are new at every step, and weighted by the true
+    density. Data find the modes, the density shapes them: once the ESS at the boundary is good, data step back. It is
+    heard from the second term as the note ``boundary_ess``; without one λ stays 1.
+
+    Args:
+        most: The largest λ.
+        over: Part of the second term's own time on which the largest λ is reached, if the ESS allows it.
+        low: ESS up to which λ stays 1.
+        high: ESS from which it may be ``most``.
+    """
+
+    most: float = 10.0
+    over: float = 0.4
+    low: float = 0.5
+    high: float = 0.9
+
+    def __post_init__(self) -> None:
+        if not self.most >= 1 or not 0 < self.over <= 1 or not 0 <= self.low < self.high <= 1:
+            raise TradeError("StepBack needs most >= 1, over in (0, 1] and 0 <= low < high <= 1.")
+
+    def init(self) -> State:
+        """The ESS at the boundary, not known yet."""
+        return jnp.zeros(())
+
+    def update(self, state: State, clock: Clock, norms: Norms, notes: Notes) -> State:
+        """Remember the ESS."""
+        return jnp.asarray(notes.get("boundary_ess", state), state.dtype)
+
+    def weight(self, state: State, clock: Clock) -> Array:
+        """λ, geometric between 1 and ``most``."""
+        allowed = jnp.clip((state - self.low) / (self.high - self.low), 0.0, 1.0)
+        return self.most ** (allowed * jnp.minimum(clock.progress / self.over, 1.0))
 
 
 class NormState(NamedTuple):
@@ -111,7 +154,7 @@ class GradientNorm:
         """λ = factor until the first measurement."""
         return NormState(jnp.ones(()), jnp.ones(()), jnp.zeros((), bool))
 
-    def update(self, state: State, clock: Clock, norms: Callable[[], tuple[Array, Array]]) -> State:
+    def update(self, state: State, clock: Clock, norms: Norms, notes: Notes) -> State:
         """λ̂ = (sum of both norms) / own norm, averaged."""
 
         def measure(state: NormState) -> NormState:

@@ -1,11 +1,11 @@
 """Where in c the gradient residual is evaluated: p_grad(c), in the chart u.
 
-The contract: ``init(problem)``, ``sample(state, key, n, problem, clock)`` returns n
-chart coordinates, and ``update(state, u, losses)`` feeds back the loss seen there.
+The contract: ``init(problem)``, ``sample(state, key, n, problem, clock)`` returns n chart
+coordinates, and ``update(state, u, seen, problem, clock)`` feeds back what was seen there.
 """
 
 from dataclasses import dataclass
-from typing import Protocol
+from typing import NamedTuple, Protocol
 
 import jax
 import jax.numpy as jnp
@@ -13,6 +13,18 @@ from jax import Array
 
 from trade.errors import TradeError, check_integers
 from trade.objectives.term import Clock, Problem, State
+
+
+class Seen(NamedTuple):
+    """What the gradient term saw at each of its conditions, in the order in which they were drawn.
+
+    Args:
+        loss: Mean norm of the residual.
+        ess: Effective sample size of the model's own states, weighted to the target.
+    """
+
+    loss: Array
+    ess: Array
 
 
 class ConditionSampler(Protocol):
@@ -26,17 +38,27 @@ class ConditionSampler(Protocol):
         """n chart coordinates."""
         ...
 
-    def update(self, state: State, u: Array, losses: Array, problem: Problem) -> State:
-        """Take notice of the mean loss at each sampled u."""
+    def update(self, state: State, u: Array, seen: Seen, problem: Problem, clock: Clock) -> State:
+        """Take notice of what was seen at each sampled u."""
+        ...
+
+    def notes(self, state: State, problem: Problem) -> dict[str, Array]:
+        """Numbers worth reporting, by name; most members have none."""
         ...
 
 
-class _Stateless:
+class _Silent:
+    def notes(self, state: State, problem: Problem) -> dict[str, Array]:
+        """Nothing to report."""
+        return {}
+
+
+class _Stateless(_Silent):
     def init(self, problem: Problem) -> State:
         """No state."""
         return ()
 
-    def update(self, state: State, u: Array, losses: Array, problem: Problem) -> State:
+    def update(self, state: State, u: Array, seen: Seen, problem: Problem, clock: Clock) -> State:
         """Nothing to learn."""
         return state
 
@@ -95,7 +117,7 @@ class GrowingInterval(_Stateless):
 
 
 @dataclass(frozen=True)
-class CausalGrid:
+class CausalGrid(_Silent):
     """A grid in c, sampled by causality weights (Section 4.3.2, Appendices B.6 and C.3).
 
     A grid point is drawn with probability ∝ exp(-ε Σ L_grad) over the grid points from the
@@ -146,10 +168,10 @@ class CausalGrid:
         accumulated = jnp.sum(jnp.where(passed, strength * losses, 0.0), axis=-1)
         return -accumulated.min(axis=-1)
 
-    def update(self, state: State, u: Array, losses: Array, problem: Problem) -> State:
+    def update(self, state: State, u: Array, seen: Seen, problem: Problem, clock: Clock) -> State:
         """Exponential average of the loss, at the visited grid points only."""
         grid = self.grid(problem)
         hits = jnp.argmin(jnp.abs(u[:, None] - grid), axis=1)[:, None] == jnp.arange(len(grid))
         count = hits.sum(axis=0)
-        mean = jnp.where(hits, losses[:, None], 0.0).sum(axis=0) / jnp.maximum(count, 1)
+        mean = jnp.where(hits, seen.loss[:, None], 0.0).sum(axis=0) / jnp.maximum(count, 1)
         return jnp.where(count > 0, self.ema * state + (1.0 - self.ema) * mean, state)

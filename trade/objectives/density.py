@@ -29,8 +29,9 @@ class TrueDensity:
     def evaluate(
         self, flow: AbstractDistribution, problem: Problem, x: Array, u: Array, y: Array | None
     ) -> tuple[Array, Array]:
-        """log q(x|u) and ∂_u log q(x|u)."""
-        return problem.target.log_density_at(x, u, y), problem.target.score(x, u, y)
+        """log q(x|u) and ∂_u log q(x|u), which outside the support is taken for zero."""
+        log_q = problem.target.log_density_at(x, u, y)
+        return log_q, jnp.where(jnp.isneginf(log_q), 0.0, problem.target.score(x, u, y))
 
 
 @dataclass(frozen=True)

@@ -7,12 +7,14 @@ import jax.numpy as jnp
 from flowjax.distributions import AbstractDistribution
 from jax import Array
 
-from trade.errors import TradeError
-from trade.model import condition_score
-from trade.objectives.conditions import ConditionSampler, Widening
+from trade.errors import TradeError, check_integers
+from trade.ess import kish_ess
+from trade.model import log_prob_and_score
+from trade.objectives.conditions import ConditionSampler, Seen
 from trade.objectives.density import Density, TrueDensity
 from trade.objectives.expectation import BatchExpectation, Drawn, Expectation
-from trade.objectives.norm import Huber, Norm
+from trade.objectives.frontier import Frontier
+from trade.objectives.norm import Cauchy, Norm
 from trade.objectives.points import ModelPoints, at_points
 from trade.objectives.term import Clock, Outcome, Problem, State, Term, first_non_finite, freeze
 
@@ -22,42 +24,67 @@ def residual(model_score: Array, target_score: Array, expectation: Array) -> Arr
     return model_score - target_score + expectation
 
 
+def truncated(log_weight: Array, largest: float) -> Array:
+    """Weights of sum one along the last axis, none larger than ``largest`` times their mean."""
+    weights = jnp.minimum(jax.nn.softmax(log_weight, axis=-1), largest / log_weight.shape[-1])
+    return weights / weights.sum(axis=-1, keepdims=True)
+
+
 @dataclass(frozen=True)
 class Gradient(Term):
-    """The residual of ∂_u log p(x|u) = ∂_u log q - E[∂_u log q], averaged over p_grad(c, x).
+    """The residual of ∂_u log p(x|u) = ∂_u log q - E[∂_u log q], averaged over p_grad(c, x), and what its pass gives.
 
-    Every choice the paper leaves open is an argument.
+    The one ``jvp`` that gives ∂_u log p_θ at the model's own states gives log p_θ too, and with the weights q/p_θ that
+    is the forward KL at the same conditions (Eq. 4, with the model as base): it repairs what a derivative alone
+    leaves, errors that were carried outward from c0, and needs no second pass. Weights also say how well the
+    model follows, which the condition sampler hears.
+
+    Every choice the paper leaves open is an argument; the paper's are ``Widening()`` or ``CausalGrid()``, ``Squared()``
+    or ``Huber()``, and ``reweighted=0``.
 
     Args:
         conditions: Where in c.
         points: Where in x.
         expectation: How E[∂_u log q] is estimated.
         density: What q is: the target's own, or rebuilt from the flow.
-        norm: ``Squared()`` as in Eq. 19, or ``Huber(δ)``, which bounds the pull of a single bad point.
+        norm: ``Squared()`` as in Eq. 19, or one that bounds the pull of a single bad point.
         conditions_per_step: How many conditions each step.
         points_per_condition: How many states at each of them.
+        reweighted: Weight of the forward KL on the model's own weighted states, beside the residual; 0 leaves it out.
+        truncate: Largest weight in it, as a multiple of the mean weight.
     """
 
-    conditions: ConditionSampler = field(default_factory=Widening)
+    conditions: ConditionSampler = field(default_factory=Frontier)
     points: ModelPoints = field(default_factory=ModelPoints)
     expectation: Expectation = field(default_factory=BatchExpectation)
     density: Density = field(default_factory=TrueDensity)
-    norm: Norm = field(default_factory=Huber)
-    conditions_per_step: int = 8
+    norm: Norm = field(default_factory=Cauchy)
+    conditions_per_step: int = 16
     points_per_condition: int = 64
+    reweighted: float = 1.0
+    truncate: float = 10.0
     name = "gradient"
 
     def __post_init__(self) -> None:
-        for option in ("conditions_per_step", "points_per_condition"):
-            value = getattr(self, option)
-            if not isinstance(value, int) or value < 1:
-                raise TradeError(f"Gradient {option} must be a positive integer, got {value!r}.")
+        check_integers(self, conditions_per_step=1, points_per_condition=1)
         alone = self.points_per_condition == 1
         if alone and isinstance(self.expectation, BatchExpectation) and self.expectation.samples is None:
             raise TradeError(
                 "BatchExpectation cannot estimate an expectation from points_per_condition=1:"
                 " give it samples=..., or use GridExpectation."
             )
+        if self.reweighted < 0 or not self.truncate >= 1:
+            raise TradeError("Gradient reweighted must not be negative, and truncate must be at least 1.")
+        if self.reweighted and (alone or self.points.noise > 0):
+            raise TradeError(
+                "Gradient reweighted needs several states at each condition, and without noise (which moves them off"
+                " their weights): use reweighted=0 with points_per_condition=1 or noise."
+            )
+
+    @property
+    def parts(self) -> tuple[str, ...]:
+        """The residual, and the forward KL if there is one."""
+        return ("gradient", "reweighted") if self.reweighted else ("gradient",)
 
     def init(self, key: Array, problem: Problem) -> State:
         """State of the condition sampler and of the expectation."""
@@ -66,28 +93,43 @@ class Gradient(Term):
     def loss(
         self, flow: AbstractDistribution, state: State, problem: Problem, clock: Clock, key: Array
     ) -> tuple[Array, Outcome]:
-        """Mean norm of the residual over conditions and points."""
+        """Mean norm of the residual over conditions and points, plus the forward KL over the same points."""
         sampler_state, expectation_state = state
         keys = jax.random.split(key, 6)
         shape = (self.conditions_per_step, self.points_per_condition)
         frozen = freeze(flow)
 
+        def evaluate(x: Array, u: Array, y: Array | None) -> tuple[Array, Array]:
+            return jax.lax.stop_gradient(self.density.evaluate(frozen, problem, x, u, y))
+
         u = self.conditions.sample(sampler_state, keys[0], shape[0], problem, clock)
         y = problem.draw_observations(keys[1], shape[0])
-        drawn = Drawn(*self.points.draw(frozen, u, y, shape[1], keys[2]))
+        x, log_base = self.points.draw(frozen, u, y, shape[1], keys[2])
+        drawn = Drawn(x, log_base, *at_points(evaluate, x, u, y))
         expectation_state = self.expectation.refresh(expectation_state, frozen, self.density, problem, clock, keys[3])
         mean = self.expectation.estimate(expectation_state, frozen, self.density, problem, u, y, drawn, keys[4])
-        perturb = jax.vmap(jax.vmap(lambda v, k: self.points.perturb(v, problem, k)))
-        x = perturb(drawn.x, jax.random.split(keys[5], shape))
+        log_q, target_score = drawn.log_q, drawn.score
+        if self.points.moves:
+            perturb = jax.vmap(jax.vmap(lambda v, k: self.points.perturb(v, problem, k)))
+            x = perturb(x, jax.random.split(keys[5], shape))
+            log_q, target_score = at_points(evaluate, x, u, y)
 
-        def at_point(x: Array, u: Array, y: Array | None, mean: Array) -> Array:
-            target_score = self.density.evaluate(frozen, problem, x, u, y)[1]
-            held = jax.lax.stop_gradient((target_score, mean))
-            return residual(condition_score(flow, x, u, y), *held)
-
-        values = self.norm(at_points(at_point, x, u, y, mean))
-
+        log_p, model_score = at_points(lambda v, *c: log_prob_and_score(flow, v, *c), x, u, y)
+        values = self.norm(residual(model_score, target_score, jax.lax.stop_gradient(mean)[:, None]))
+        values = jnp.where(jnp.isneginf(log_q), 0.0, values)  # outside the support there is nothing to carry on
         per_condition = jax.lax.stop_gradient(values.mean(axis=1))
-        sampler_state = self.conditions.update(sampler_state, u, per_condition, problem)
-        suspect = first_non_finite(per_condition, problem.condition.unchart(u))
-        return jnp.mean(values), Outcome((sampler_state, expectation_state), suspect)
+
+        log_weight = drawn.log_q - drawn.log_prob
+        seen = Seen(per_condition, kish_ess(log_weight))
+        sampler_state = self.conditions.update(sampler_state, u, seen, problem, clock)
+        parts: tuple[Array, ...] = (values.mean(),)
+        total, suspects = parts[0], per_condition
+        if self.reweighted:
+            # A symmetry leaves the weights what they are: q does not change, and x was drawn before it.
+            forward = -jnp.sum(truncated(log_weight, self.truncate) * log_p, axis=1)
+            parts = (parts[0], forward.mean())
+            total = total + self.reweighted * parts[1]
+            suspects = suspects + jax.lax.stop_gradient(forward)
+        suspect = first_non_finite(suspects, problem.condition.unchart(u))
+        notes = self.conditions.notes(sampler_state, problem)
+        return total, Outcome((sampler_state, expectation_state), suspect, parts, notes)

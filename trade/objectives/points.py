@@ -42,6 +42,11 @@ class ModelPoints:
     noise: float = 0.0
     symmetries: bool = False
 
+    @property
+    def moves(self) -> bool:
+        """Whether ``perturb`` does anything."""
+        return self.symmetries or self.noise > 0.0
+
     def draw(self, flow: AbstractDistribution, u: Array, y: Array | None, n: int, key: Array) -> tuple[Array, Array]:
         """n states at each of the conditions u, and their log density."""
         return model_states(flow, u, y, n, key)

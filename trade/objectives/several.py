@@ -1,5 +1,6 @@
-"""Several terms as one, and one term after another."""
+"""Several terms as one, each from its own time on."""
 
+from collections.abc import Callable
 from dataclasses import dataclass
 
 import jax
@@ -8,10 +9,7 @@ from flowjax.distributions import AbstractDistribution
 from jax import Array
 
 from trade.errors import TradeError
-from trade.objectives.boundary import Reweighted
-from trade.objectives.expectation import FromModel
-from trade.objectives.gradient import Gradient
-from trade.objectives.term import Clock, Outcome, Problem, State, Term
+from trade.objectives.term import Clock, Outcome, Problem, State, Term, before_start
 
 
 @dataclass(frozen=True)
@@ -63,9 +61,8 @@ class Sum(Term):
                 value, outcome = term.loss(flow, old, problem, own, k)
                 return value, outcome._replace(parts=outcome.parts or (value,))
 
-            def wait(term: Term = term, old: State = state[i]) -> tuple[Array, Outcome]:
-                nothing = jnp.zeros(())
-                return nothing, Outcome(old, jnp.full((), jnp.nan), (nothing,) * len(term.parts))
+            def wait(act: Callable[[], tuple[Array, Outcome]] = act, old: State = state[i]) -> tuple[Array, Outcome]:
+                return before_start(act, old)
 
             value, outcome = act() if own.start == clock.start else jax.lax.cond(clock.step < own.start, wait, act)
             total = total + weight * value
@@ -73,17 +70,5 @@ class Sum(Term):
         found = jnp.stack([o.suspect for o in outcomes])
         suspect = found[jnp.argmax(jnp.isfinite(found))]
         parts = tuple(part for o in outcomes for part in o.parts)
-        return total, Outcome(tuple(o.state for o in outcomes), suspect, parts)
-
-
-def refined(gradient: Gradient, start: float = 0.3) -> Sum:
-    """The gradient term, and from ``start`` of its time on also the model's own samples, reweighted.
-
-    Args:
-        gradient: The gradient term; its conditions and numbers of points serve both.
-        start: Fraction of the time at which the samples come in: the model must be close by then.
-    """
-    conditions, points = gradient.conditions_per_step, gradient.points_per_condition
-    return Sum(
-        (gradient, Reweighted(gradient.conditions, FromModel(), conditions, points, truncate=10.0)), starts=(0.0, start)
-    )
+        notes = {name: note for o in outcomes for name, note in o.notes.items()}
+        return total, Outcome(tuple(o.state for o in outcomes), suspect, parts, notes)

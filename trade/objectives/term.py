@@ -62,11 +62,13 @@ class Clock(NamedTuple):
         step: The current step, a traced integer.
         total: Number of steps of the whole run.
         start: Step at which the term that reads this clock begins to act.
+        trust: What held-out data leave of the weight of a propagation term, in (0, 1].
     """
 
     step: Array
     total: int
     start: int = 0
+    trust: Array | float = 1.0
 
     @property
     def progress(self) -> Array:
@@ -85,15 +87,17 @@ class Outcome(NamedTuple):
         state: The new state.
         suspect: The first c with a non-finite value, or NaN.
         parts: The losses it is made of, one for each of the term's ``parts``; empty for the loss itself.
+        notes: Other numbers worth reporting, by name.
     """
 
     state: State
     suspect: Array
     parts: tuple[Array, ...] = ()
+    notes: dict[str, Array] = {}  # noqa: RUF012 (of a NamedTuple: never changed)
 
 
 class Report(NamedTuple):
-    """One step of an objective: losses by name, suspects by name, and the balance λ."""
+    """One step of an objective: losses and other numbers by name, suspects by name."""
 
     losses: dict[str, Array]
     suspects: dict[str, Array]
@@ -125,8 +129,8 @@ class Term(ABC):
 
     def report(self, value: Array, outcome: Outcome) -> Report:
         """Losses and suspects by name."""
-        values = outcome.parts or (value,)
-        return Report(dict(zip(self.parts, values, strict=True)), dict.fromkeys(self.parts, outcome.suspect))
+        losses = dict(zip(self.parts, outcome.parts or (value,), strict=True))
+        return Report(losses | outcome.notes, dict.fromkeys(self.parts, outcome.suspect))
 
     def init(self, key: Array, problem: Problem) -> State:
         """The state before the first step; most terms have none."""
@@ -145,6 +149,12 @@ class Term(ABC):
         run = gradient_of(lambda f: self.loss(f, state, problem, clock, key))
         (value, outcome), grads = run(flow)
         return self.report(value, outcome), grads, outcome.state
+
+
+def before_start(loss: Callable[[], tuple[Array, Outcome]], state: State) -> tuple[Array, Outcome]:
+    """What a term that has not begun returns in place of its loss: zeros, and its state as it was."""
+    value, outcome = jax.tree.map(lambda s: jnp.zeros(s.shape, s.dtype), eqx.filter_eval_shape(loss))
+    return value, outcome._replace(state=state, suspect=jnp.full_like(outcome.suspect, jnp.nan))
 
 
 def is_frozen(node: object) -> bool:

@@ -10,10 +10,10 @@ from flowjax.distributions import AbstractDistribution
 from jax import Array
 
 from trade.errors import TradeError
-from trade.objectives.balance import Balance, Ramp
+from trade.objectives.balance import Balance, Ramp, StepBack
 from trade.objectives.boundary import ForwardKL
 from trade.objectives.gradient import Gradient
-from trade.objectives.term import Clock, Outcome, Problem, Report, State, Term, gradient_of
+from trade.objectives.term import Clock, Outcome, Problem, Report, State, Term, before_start, gradient_of
 
 
 @dataclass(frozen=True)
@@ -33,8 +33,8 @@ class Trade:
 
     propagation: Term = field(default_factory=Gradient)
     boundary: Term = field(default_factory=ForwardKL)
-    balance: Balance = field(default_factory=Ramp)
-    start: float = 0.2
+    balance: Balance = field(default_factory=lambda: Ramp(StepBack(), over=0.06))
+    start: float = 0.15
 
     def __post_init__(self) -> None:
         for name in ("propagation", "boundary"):
@@ -73,14 +73,12 @@ class Trade:
         def act() -> tuple[Outcome, Any, State, Array]:
             (_, outcome), grads_two = gradient_of(second)(flow)
             norms = optax.tree.norm(grads), optax.tree.norm(grads_two)
-            balance = self.balance.update(state[2], later, lambda: norms)
-            weight = jnp.asarray(self.balance.weight(balance, later), one.dtype)
+            balance = self.balance.update(state[2], later, lambda: norms, outcome.notes)
+            weight = jnp.asarray(later.trust * self.balance.weight(balance, later), one.dtype)
             return outcome, jax.tree.map(lambda g, h: g + weight * h, grads, grads_two), balance, weight
 
         def wait() -> tuple[Outcome, Any, State, Array]:
-            zero = jnp.zeros_like(one)
-            idle = Outcome(state[1], jnp.full_like(zero, jnp.nan), (zero,) * len(self.propagation.parts))
-            return idle, grads, state[2], zero
+            return before_start(lambda: second(flow), state[1])[1], grads, state[2], jnp.zeros_like(one)
 
         out_two, grads, balance, weight = act() if first == 0 else jax.lax.cond(clock.step < first, wait, act)
         reports = self.boundary.report(one, out_one), self.propagation.report(out_two.parts[0], out_two)

@@ -10,7 +10,7 @@ from jax import Array
 from jax.typing import ArrayLike
 
 from trade.model import Model
-from trade.sampling.ess import kish_ess
+from trade.ess import kish_ess
 from trade.target import AbstractTarget
 
 

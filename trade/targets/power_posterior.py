@@ -8,7 +8,7 @@ from jax import Array
 
 from trade.condition import Condition
 from trade.errors import TradeError
-from trade.target import AbstractTarget, as_shape
+from trade.target import AbstractTarget, Bound, as_shape, check_bounds
 
 IMPOSSIBLE = -1e4  # log of a density that is zero; finite, so that residuals stay so
 
@@ -26,6 +26,7 @@ class PowerPosterior(AbstractTarget):
         shape: Shape of ψ.
         observation_shape: Shape of y, when one flow is to serve every observation; None for one fixed data set.
         condition: Range of β, with simulated pairs at β0 = 1 by default.
+        bounds: The support of the prior, coordinate by coordinate, where it is bounded (see ``trade.Target``).
     """
 
     _log_prior: Callable[[Array], Array] = eqx.field(static=True)
@@ -33,6 +34,7 @@ class PowerPosterior(AbstractTarget):
     shape: tuple[int, ...] = eqx.field(static=True)
     _observation_shape: tuple[int, ...] | None = eqx.field(static=True)
     condition: Condition = eqx.field(static=True)
+    _bounds: tuple[Bound, ...] = eqx.field(static=True)
 
     def __init__(
         self,
@@ -42,12 +44,14 @@ class PowerPosterior(AbstractTarget):
         shape: tuple[int, ...],
         observation_shape: tuple[int, ...] | None = None,
         condition: Condition = Condition(0.5, 2.0, scale="log", boundary=(1.0,)),  # noqa: B008
+        bounds: tuple[Bound, ...] = (),
     ) -> None:
         for name, function in (("log_prior", log_prior), ("log_likelihood", log_likelihood)):
             if not callable(function) and (name == "log_prior" or function is not None):
                 raise TradeError(f"PowerPosterior {name} must be a function, got {function!r}.")
         self._log_prior, self._log_likelihood, self.condition = log_prior, log_likelihood, condition
         self.shape = as_shape("shape", shape)
+        self._bounds = check_bounds(bounds, self.shape)
         self._observation_shape = (
             None if observation_shape is None else as_shape("observation_shape", observation_shape)
         )
@@ -56,6 +60,11 @@ class PowerPosterior(AbstractTarget):
     def observation_shape(self) -> tuple[int, ...] | None:
         """Shape of y, if it is not fixed."""
         return self._observation_shape
+
+    @property
+    def bounds(self) -> tuple[Bound, ...]:
+        """The support of the prior."""
+        return self._bounds
 
     @property
     def has_density(self) -> bool:

@@ -52,6 +52,11 @@ class ScalarField(AbstractTarget):
         return self.length**self.dimensions
 
     @property
+    def lattice(self) -> bool:
+        """It is one."""
+        return True
+
+    @property
     def has_symmetry(self) -> bool:
         """Sign, mirrors, exchanged axes, translations."""
         return True

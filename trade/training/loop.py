@@ -17,8 +17,9 @@ from trade.training.checkpoint import Checkpoints
 from trade.training.metrics import MetricsLog
 from trade.training.progress import Progress
 from trade.training.state import Learner, Means, Program, no_means, run_chunk
+from trade.training.watch import Judged, Stopwatch, Watch, Watched
 
-Evaluate = Callable[[Any, Array], dict[str, np.ndarray]]
+Evaluate = Callable[[Any, Array], Judged]
 
 
 @dataclass(frozen=True)
@@ -37,6 +38,11 @@ class Schedule:
     checkpoint: int = 1000
     patience: int = 50
 
+    @classmethod
+    def of(cls, steps: int) -> "Schedule":
+        """For a budget of ``steps``: a hundred reports, fifty evaluations, ten checkpoints."""
+        return cls(max(steps // 100, 1), max(steps // 50, 1), max(steps // 10, 1))
+
     def next_stop(self, step: int, total: int) -> int:
         """The next step at which something is due."""
         periods = (self.report, self.evaluate, self.checkpoint)
@@ -44,24 +50,19 @@ class Schedule:
 
 
 class Trained(eqx.Module):
-    """What a checkpoint holds: learners, the best flow of each seed so far, and losses not yet reported."""
+    """What a checkpoint holds: learners, what was decided so far, and losses not yet reported."""
 
     learners: Learner
-    best: Any
-    best_score: Array
+    watched: Watched
     means: Means
-
-
-def at_start(learners: Learner, seeds: int | None) -> Trained:
-    """Before the first step."""
-    return Trained(learners, learners.flow, jnp.full(seeds or 1, jnp.inf), no_means(learners.guard.losses))
 
 
 def train(
     program: Program,
-    start: Trained,
+    learners: Learner,
     problem: Problem,
     schedule: Schedule,
+    watch: Watch,
     *,
     seeds: int | None,
     evaluate: Evaluate,
@@ -70,45 +71,44 @@ def train(
     progress: bool,
     key: Array,
 ) -> tuple[Trained, MetricsLog]:
-    """Train to the last step, from the start or from the newest checkpoint.
+    """Train until nothing more is gained or the budget is spent, from the start or from the newest checkpoint.
 
     Args:
-        program: What is compiled.
-        start: The state before the first step (its structure, when resuming).
+        program: Objective, optimiser and the budget.
+        learners: The state before the first step; with several seeds, stacked along a first axis.
         problem: Target and data.
-        schedule: How often to report, evaluate and checkpoint.
-        seeds: Number of seeds trained as one ``vmap``, or None for a plain run.
-        evaluate: Maps (flows, key) to named values, one entry a seed; ``validation_nll``
-            among them selects the best model.
+        schedule: How often to report, evaluate and save.
+        watch: How the best state is chosen, the boundary kept, and the end decided.
+        seeds: Number of seeds, or None for one without a seed axis.
+        evaluate: Maps (flows, key) to what is judged, one entry a seed.
         directory: Where checkpoints and ``metrics.jsonl`` go.
         resume: Continue from the newest checkpoint in ``directory``.
         progress: Show a progress bar.
         key: Randomness of the evaluations.
     """
-    checkpoints = None if directory is None else Checkpoints(directory)
-    step, trained = 0, start
+    many, checkpoints = seeds is not None, None if directory is None else Checkpoints(directory)
+    watched = watch.begin(learners.flow, seeds or 1, program.steps, evaluate(learners.flow, key))
+    state = Trained(learners, watched, no_means(learners.guard.losses))
+    step = 0
     if resume and checkpoints is not None:
-        step, trained = checkpoints.load(start)
+        step, state = checkpoints.load(state)
     log = MetricsLog(None if directory is None else directory / "metrics.jsonl", resume_at=step if resume else None)
-    learners, best, best_score = trained.learners, trained.best, np.asarray(trained.best_score)
-    means = trained.means
-
-    def state() -> Trained:
-        return Trained(learners, best, jnp.asarray(best_score), means)
+    learners, watched, means = state.learners, state.watched, state.means
+    timer = Stopwatch(step)
 
     with Progress(program.steps, step, show=progress) as bar:
-        while step < program.steps:
-            stop = schedule.next_stop(step, program.steps)
+        while step < (end := int(watched.cooling.end)):
+            stop = schedule.next_stop(step, end)
             learners, chunk = run_chunk(
-                program, learners, problem, jnp.asarray(step), jnp.asarray(stop), many=seeds is not None
+                program, learners, problem, jnp.asarray(step), jnp.asarray(stop), watched.cooling, many=many
             )
             means = jax.tree.map(jnp.add, means, chunk)
             step = stop
-            last = step == program.steps
+            last = step == end
 
             if np.min(np.atleast_1d(learners.guard.consecutive)) >= schedule.patience:
                 if checkpoints is not None:
-                    checkpoints.save(step, state())
+                    checkpoints.save(step, Trained(learners, watched, means))
                 raise NonFiniteError(explain(learners, step, program))
             if step % schedule.report == 0 or last:
                 row: dict[str, Any] = {"step": step}
@@ -118,30 +118,27 @@ def train(
                 log.append(row)
                 bar.report(row)
             if step % schedule.evaluate == 0 or last:
-                values = evaluate(learners.flow, jax.random.fold_in(key, step))
-                if "validation_nll" in values:
-                    better = values["validation_nll"] < best_score
-                    best = _choose(better, learners.flow, best, many=seeds is not None)
-                    best_score = np.where(better, values["validation_nll"], best_score)
-                row = {"step": step, **{k: np.asarray(v).tolist() for k, v in values.items()}}
-                log.append(row)
+                judged = evaluate(learners.flow, jax.random.fold_in(key, step))
+                watched, lost = watch.compare(watched, learners.flow, judged, step, many=many)
+                learners = eqx.tree_at(lambda v: v.trust, learners, watch.trusted(learners.trust, lost))
+                cooling = watch.ends(watched, step, program.steps, reached(log), timer)
+                watched = eqx.tree_at(lambda w: w.cooling, watched, cooling)
+                row = {"step": step, **{k: np.asarray(v).tolist() for k, v in judged.values.items()}}
+                log.append(row | ({"lost": lost.tolist()} if lost.any() else {}))
                 bar.report(row)
+                bar.total = int(cooling.end)
             if checkpoints is not None and (step % schedule.checkpoint == 0 or last):
-                checkpoints.save(step, state())
+                checkpoints.save(step, Trained(learners, watched, means))
             bar.advance(step)
-    return state(), log
+    return Trained(learners, watched, means), log
 
 
-def _choose(better: np.ndarray, new: Any, old: Any, *, many: bool) -> Any:
-    """Seed by seed, the new flow where it is better and the old one elsewhere."""
-
-    def pick(n: Any, o: Any) -> Any:
-        if not eqx.is_array(n):
-            return n
-        mask = jnp.asarray(better).reshape(-1, *[1] * (n.ndim - 1)) if many else jnp.asarray(better[0])
-        return jnp.where(mask, n, o)
-
-    return jax.tree.map(pick, new, old)
+def reached(log: MetricsLog) -> float | None:
+    """The part of the range that every seed has reached, where the objective says it."""
+    for row in reversed(log.rows):
+        if "reached" in row:
+            return min(row["reached"])
+    return None
 
 
 def explain(learners: Learner, step: int, program: Program) -> str:

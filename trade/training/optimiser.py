@@ -1,16 +1,67 @@
-"""Adam with a one-cycle schedule, clipping and weight decay, as plain data."""
+"""Adam with a learning rate that follows the run, clipping and weight decay, as plain data."""
 
 from dataclasses import dataclass
 from itertools import pairwise
+from typing import NamedTuple
 
+import jax.numpy as jnp
 import optax
+from jax import Array
 
 from trade.errors import TradeError
 
 
+class Cooling(NamedTuple):
+    """When the learning rate falls to zero: from which step to which. Known only once it has begun.
+
+    Args:
+        begin: Its first step; the last step of the budget at the latest.
+        end: The end of the run.
+    """
+
+    begin: Array
+    end: Array
+
+
 @dataclass(frozen=True)
 class Adam:
-    """Adam (decoupled weight decay) under a one-cycle learning rate.
+    """Adam (decoupled weight decay), clipped; a steady learning rate, then a fall to zero whenever the run decides so.
+
+    Args:
+        learning_rate: The largest rate.
+        clip: Largest global norm of a gradient.
+        weight_decay: Decoupled weight decay.
+        warmup: Fraction of the budget on which the rate rises.
+    """
+
+    learning_rate: float = 2e-3
+    clip: float = 3.0
+    weight_decay: float = 0.0
+    warmup: float = 0.05
+
+    def __post_init__(self) -> None:
+        for name in ("learning_rate", "clip"):
+            if not getattr(self, name) > 0:
+                raise TradeError(f"{type(self).__name__} {name} must be positive, got {getattr(self, name)!r}.")
+
+    def rate(self, step: Array, steps: int, cooling: Cooling) -> Array:
+        """The learning rate at a step of a budget of ``steps``."""
+        risen = jnp.minimum((step + 1.0) / max(self.warmup * steps, 1.0), 1.0)
+        fallen = jnp.clip((step - cooling.begin) / jnp.maximum(cooling.end - cooling.begin, 1), 0.0, 1.0)
+        return self.learning_rate * risen * 0.5 * (1.0 + jnp.cos(jnp.pi * fallen))
+
+    def transformation(self) -> optax.GradientTransformation:
+        """The Optax transformation, before it is scaled by the rate."""
+        return optax.chain(
+            optax.clip_by_global_norm(self.clip),
+            optax.scale_by_adam(),
+            optax.add_decayed_weights(self.weight_decay),
+        )
+
+
+@dataclass(frozen=True)
+class OneCycle(Adam):
+    """Adam under the one-cycle learning rate of the paper, which knows its number of steps in advance.
 
     Args:
         learning_rate: Peak of the cycle.
@@ -22,30 +73,15 @@ class Adam:
     """
 
     learning_rate: float = 1e-3
-    clip: float = 3.0
-    weight_decay: float = 0.0
     warmup: float = 0.3
     stages: tuple[float, ...] = ()
     stage_factor: float = 1.0
 
-    def __post_init__(self) -> None:
-        if not self.learning_rate > 0:
-            raise TradeError(f"Adam learning_rate must be positive, got {self.learning_rate!r}.")
-        if not self.clip > 0:
-            raise TradeError(f"Adam clip must be positive, got {self.clip!r}.")
-
-    def schedule(self, steps: int) -> optax.Schedule:
-        """The learning rate over a run: one cosine cycle, or one per stage."""
+    def rate(self, step: Array, steps: int, cooling: Cooling) -> Array:
+        """One cosine cycle, or one per stage; a run under it ends with its budget."""
         edges = [0, *[round(f * steps) for f in self.stages], steps]
         cycles = [
             optax.cosine_onecycle_schedule(max(end - begin, 1), self.learning_rate * self.stage_factor**i, self.warmup)
             for i, (begin, end) in enumerate(pairwise(edges))
         ]
-        return optax.join_schedules(cycles, edges[1:-1])
-
-    def transformation(self, steps: int) -> optax.GradientTransformation:
-        """The Optax transformation for a run of ``steps`` steps."""
-        return optax.chain(
-            optax.clip_by_global_norm(self.clip),
-            optax.adamw(self.schedule(steps), weight_decay=self.weight_decay),
-        )
+        return jnp.asarray(optax.join_schedules(cycles, edges[1:-1])(step))

@@ -13,7 +13,7 @@ from jax import Array
 
 from trade.flows.coupling import in_one_piece
 from trade.objectives.term import Clock, Objective, Problem, Report, is_frozen, split_trainable
-from trade.training.optimiser import Adam
+from trade.training.optimiser import Adam, Cooling
 
 # Neither changes what is computed, only in which order products add up (CPU) and kernels run (GPU).
 COMPILER_OPTIONS = {
@@ -24,7 +24,13 @@ COMPILER_OPTIONS = {
 
 @dataclass(frozen=True)
 class Program:
-    """Everything static about a run: what is compiled, and nothing that changes."""
+    """Everything static about a run: what is compiled, and nothing that changes.
+
+    Args:
+        objective: What is minimised.
+        optimiser: How.
+        steps: The budget: the largest number of steps.
+    """
 
     objective: Objective
     optimiser: Adam
@@ -48,6 +54,7 @@ class Learner(eqx.Module):
     objective: Any
     key: Array  # raw key data, so that it serialises like any other array
     guard: Guard
+    trust: Array  # see Clock
 
 
 def begin(program: Program, flow: AbstractDistribution, problem: Problem, key: Array) -> Learner:
@@ -55,7 +62,7 @@ def begin(program: Program, flow: AbstractDistribution, problem: Problem, key: A
     key_init, key_run = jax.random.split(key)
     objective = program.objective.init(key_init, problem)
     params, _ = split_trainable(flow)
-    optimiser = program.optimiser.transformation(program.steps).init(params)
+    optimiser = program.optimiser.transformation().init(params)
 
     def probe(flow: AbstractDistribution) -> Report:
         clock = Clock(jnp.zeros((), int), program.steps)
@@ -64,19 +71,22 @@ def begin(program: Program, flow: AbstractDistribution, problem: Problem, key: A
     shapes = eqx.filter_eval_shape(probe, flow)
     zeros = jax.tree.map(lambda s: jnp.zeros(s.shape, s.dtype), shapes)
     guard = Guard(jnp.zeros((), int), jnp.zeros((), int), zeros.losses, zeros.suspects)
-    return Learner(flow, optimiser, objective, jax.random.key_data(key_run), guard)
+    return Learner(flow, optimiser, objective, jax.random.key_data(key_run), guard, jnp.ones(()))
 
 
-def advance(program: Program, learner: Learner, problem: Problem, step: Array) -> tuple[Learner, Report]:
+def advance(
+    program: Program, learner: Learner, problem: Problem, step: Array, cooling: Cooling
+) -> tuple[Learner, Report]:
     """One step. A non-finite loss, gradient or state leaves everything as it was, and is counted."""
     key = jax.random.fold_in(jax.random.wrap_key_data(learner.key), step)
-    clock = Clock(step, program.steps)
+    clock = Clock(step, program.steps, trust=learner.trust)
     trained = in_one_piece(learner.flow, program.steps)
     report, grads, objective = program.objective.value_and_grad(trained, learner.objective, problem, clock, key)
     params, static = split_trainable(learner.flow)
     grads = jax.tree.unflatten(jax.tree.structure(params), jax.tree.leaves(grads))  # of the flow as it is kept
-    updates, optimiser = program.optimiser.transformation(program.steps).update(grads, learner.optimiser, params)
-    new_params = eqx.apply_updates(params, updates)
+    updates, optimiser = program.optimiser.transformation().update(grads, learner.optimiser, params)
+    rate = program.optimiser.rate(step, program.steps, cooling)
+    new_params = jax.tree.map(lambda p, v: p - jnp.asarray(rate, p.dtype) * v, params, updates)
     finite = all_finite((report.losses, grads, new_params, objective))
 
     def keep(new: Any, old: Any) -> Any:
@@ -90,8 +100,8 @@ def advance(program: Program, learner: Learner, problem: Problem, step: Array) -
         keep(old_guard.suspects, report.suspects),
     )
     flow = eqx.combine(keep(new_params, params), static, is_leaf=is_frozen)
-    new = Learner(flow, keep(optimiser, learner.optimiser), keep(objective, learner.objective), learner.key, guard)
-    return new, report
+    kept = keep(optimiser, learner.optimiser), keep(objective, learner.objective)
+    return Learner(flow, *kept, learner.key, guard, learner.trust), report
 
 
 def all_finite(tree: Any) -> Array:
@@ -114,14 +124,14 @@ def no_means(losses: dict[str, Any]) -> Means:
 
 
 def run_chunk(
-    program: Program, learners: Learner, problem: Problem, first: Array, stop: Array, *, many: bool
+    program: Program, learners: Learner, problem: Problem, first: Array, stop: Array, cooling: Cooling, *, many: bool
 ) -> tuple[Learner, Means]:
     """Steps ``first`` to ``stop`` in one compiled loop; with ``many``, of several seeds at once.
 
     The bounds are traced, so that chunks of every length share one compilation, and they
     are not mapped over seeds, so that what happens every n steps stays a branch.
     """
-    return _compiled_loop()(program, learners, problem, first, stop, many=many)
+    return _compiled_loop()(program, learners, problem, first, stop, cooling, many=many)
 
 
 @cache
@@ -136,12 +146,12 @@ def _compiled_loop() -> Callable[..., tuple[Learner, Means]]:
 
 
 def _loop(
-    program: Program, learners: Learner, problem: Problem, first: Array, stop: Array, *, many: bool
+    program: Program, learners: Learner, problem: Problem, first: Array, stop: Array, cooling: Cooling, *, many: bool
 ) -> tuple[Learner, Means]:
     arrays, static = eqx.partition(learners, eqx.is_array)
 
     def one(arrays: Any, step: Array) -> tuple[Any, Report]:
-        learner, report = advance(program, eqx.combine(arrays, static), problem, step)
+        learner, report = advance(program, eqx.combine(arrays, static), problem, step, cooling)
         return eqx.filter(learner, eqx.is_array), report
 
     step_all = jax.vmap(one, in_axes=(0, None)) if many else one

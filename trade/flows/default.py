@@ -1,0 +1,51 @@
+"""The flow that a target and its data ask for."""
+
+from math import pi, prod
+
+import numpy as np
+from jax import Array
+
+from trade.flows.circular_recipes import CircularFlow
+from trade.flows.conditioner import MLP, ResidualMLP
+from trade.flows.lattice_recipes import LatticeFlow
+from trade.flows.recipes import Recipe, SplineFlow
+from trade.target import AbstractTarget
+
+TURNING = pi / 2  # an angle whose data leave an arc of this length empty does not turn freely
+
+
+def default_flow(target: AbstractTarget, data: Array | None = None) -> Recipe:
+    """A recipe for a target: its family from what the target says of its states, its size from their dimension.
+
+    Args:
+        target: The family of densities.
+        data: States at the boundary values, all together, of shape (n, *shape).
+    """
+    shape, condition, dim = target.shape, target.condition, prod(target.shape)
+    observed = 0 if target.observation_shape is None else prod(target.observation_shape)
+    if target.lattice and all(n % 2 == 0 for n in shape):
+        return LatticeFlow(shape, condition)
+    if target.angles:
+        turning = tuple(i for i in target.angles if data is None or _turns(np.asarray(data[:, i], np.float64)))
+        cut = tuple(i for i in target.angles if i not in turning)
+        if turning:
+            return CircularFlow(shape, condition, turning, cut=cut, rescale=32 if len(turning) < dim else 0)
+    blocks, width = (6, 64) if dim <= 8 else (8, 64) if dim <= 24 else (8, 128)
+    return SplineFlow(
+        shape,
+        condition,
+        observed,
+        blocks=blocks,
+        bins=12,
+        rescale=32,
+        network=MLP(width),
+        whiten=len(shape) == 1 and dim > 1,
+        bounds=target.bounds,
+    )
+
+
+def _turns(angle: np.ndarray) -> bool:
+    """Whether data of an angle leave no long arc of the circle empty."""
+    placed = np.sort(np.mod(angle, 2.0 * pi))
+    gaps = np.diff(placed, append=placed[0] + 2.0 * pi)
+    return bool(gaps.max() < TURNING)
