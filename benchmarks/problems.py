@@ -7,13 +7,14 @@ that no training can use them.
 
 from collections.abc import Callable
 from dataclasses import dataclass
-from functools import lru_cache, partial
+from functools import cached_property, lru_cache, partial
 from typing import NamedTuple
 
 import jax
 import jax.numpy as jnp
 import numpy as np
 from jax import Array
+from scipy.ndimage import map_coordinates, spline_filter
 from scipy.special import expit, gammaln, ive, logsumexp
 
 from trade import Condition, Target
@@ -71,7 +72,7 @@ def _problem(name: str, make: Callable[[], AbstractTarget], truth: _Truth, about
 
 
 class _Grid:
-    """A density of one to three coordinates in equal cells: its integral, and samples uniform within a cell.
+    """A density of one to three coordinates in equal cells: its integral and samples.
 
     The integral of a smooth density that vanishes at the edges converges faster than any power of the cell.
 
@@ -99,11 +100,23 @@ class _Grid:
         axes = [low + width * (np.arange(cells) + 0.5) for low, width in zip(self.low, self.width, strict=True)]
         self.log_q = np.asarray(log_q(*np.meshgrid(*axes, indexing="ij", sparse=True)))
 
+    @cached_property
+    def _spline(self) -> np.ndarray:
+        return spline_filter(self.log_q, mode="nearest")
+
     def draw(self, rng: np.random.Generator, n: int) -> np.ndarray:
-        """n samples, one row each."""
-        flat = np.searchsorted(self._sum, rng.random(n) * self._sum[-1], side="right")
-        cell = np.stack(np.unravel_index(flat, self.log_q.shape), axis=-1)
-        return self.low + self.width * (cell + rng.random(cell.shape))
+        """n samples, one row each: uniform in a cell, then kept or not by how the density varies within it."""
+        kept, top = np.zeros((0, self.log_q.ndim)), None
+        while len(kept) < n:
+            flat = np.searchsorted(self._sum, rng.random(max(2 * n, 50_000)) * self._sum[-1], side="right")
+            cell = np.stack(np.unravel_index(flat, self.log_q.shape), axis=-1)
+            place = cell + rng.random(cell.shape)
+            there = map_coordinates(self._spline, place.T - 0.5, mode="nearest", prefilter=False)
+            log_ratio = there - self.log_q.ravel()[flat]
+            top = log_ratio.max() if top is None else top
+            place = place[np.log(rng.random(len(place))) < log_ratio - top]
+            kept = np.concatenate([kept, self.low + self.width * place])
+        return kept[:n]
 
 
 def _others(axes: int, i: int) -> tuple[int, ...]:
@@ -378,9 +391,7 @@ def _pressure() -> ZooProblem:
     gap = _line(lambda s, c: -4.0 * depth * (np.exp(-8.0 * s) - np.exp(-4.0 * s)) - c * np.exp(s) + s, -1.0, 7.0)
     truth = _Truth(lambda c: d * gap(c).log_z, lambda rng, n, c: gap(c).draw(rng, n * d).reshape(n, d))
     make = partial(Target, log_density, (d,), Condition(0.2, 3.0, boundary=1.0))
-    about = (
-        "log spacings of six soft particles that attract their neighbour, d = 6; the pressure from 0.2 to 3, data at 1"
-    )
+    about = "log spacings of six particles that attract their neighbour, d = 6; the pressure from 0.2 to 3, data at 1"
     return _problem("pressure", make, truth, about, unseen=False)
 
 
@@ -479,10 +490,11 @@ def _bounded_prior() -> ZooProblem:
         chances = zip((p[0], p[0] * p[1], p[1] * p[2]), trials, counts, strict=True)
         return jacobian + c * sum(k * np.log(q) + (n - k) * np.log1p(-q) for q, n, k in chances)
 
-    grid = lru_cache(maxsize=8)(lambda c: _Grid(partial(log_q, c), [(-26.0, 26.0)] * 3, 160))
+    grid = lru_cache(maxsize=8)(lambda c: _Grid(partial(log_q, c), [(-26.0, 26.0)] * 3, 100))
 
     def draw(rng: np.random.Generator, n: int, c: float) -> np.ndarray:
-        return rng.random((n, 3)) if c == 0.0 else expit(grid(c).draw(rng, n))
+        x = rng.random((n, 3)) if c == 0.0 else expit(grid(c).draw(rng, n))
+        return np.clip(x, 1e-7, 1.0 - 1e-7)  # float32 would round some onto the walls
 
     condition = Condition(0.0, 1.0, scale="linear", boundary=0.0)
     make = partial(Target, log_density, (3,), condition, bounds=((0.0, 1.0),) * 3)
@@ -596,7 +608,7 @@ def _alchemical() -> ZooProblem:
 
 
 def _logistic_regression() -> ZooProblem:
-    d, rows = 9, 60
+    d, rows, nu = 9, 60, 12.0
     rng = np.random.default_rng(19)
     features = np.concatenate([np.ones((rows, 1)), rng.standard_normal((rows, d - 1))], axis=1)
     chance = expit(features @ np.array([0.3, 1.5, -1.0, 0.5, 0.0, 0.0, 2.0, -0.5, 0.2]))
@@ -609,16 +621,18 @@ def _logistic_regression() -> ZooProblem:
     def log_q(x: np.ndarray, c: float) -> np.ndarray:
         return -0.5 * ((x**2).sum(-1) + d * LOG_2PI) - c * np.logaddexp(0.0, -x @ signed.T).sum(-1)
 
-    def propose(
-        rng: np.random.Generator, n: int, c: float, mean: np.ndarray, covariance: np.ndarray
+    def student(rng: np.random.Generator, n: int) -> np.ndarray:
+        return rng.standard_normal((n, d)) * np.sqrt(nu / rng.chisquare(nu, (n, 1)))
+
+    def weigh(
+        z: np.ndarray, c: float, mean: np.ndarray, covariance: np.ndarray
     ) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-        """Draws of a Student t, and the log weights there of q and of the Gaussian."""
-        nu, root = 12.0, np.linalg.cholesky(covariance)
-        z = rng.standard_normal((n, d)) * np.sqrt(nu / rng.chisquare(nu, (n, 1)))
-        squares, x = (z**2).sum(-1), mean + z @ root.T
-        log_gauss = -0.5 * (squares + d * LOG_2PI)
+        """The states of Student draws, and the log weights there of q and of the Gaussian."""
+        root, squares = np.linalg.cholesky(covariance), (z**2).sum(-1)
+        x = mean + z @ root.T
         constant = gammaln(0.5 * (nu + d)) - gammaln(0.5 * nu) - 0.5 * d * np.log(nu * np.pi)
         log_t = constant - 0.5 * (nu + d) * np.log1p(squares / nu)
+        log_gauss = -0.5 * (squares + d * LOG_2PI)
         return x, log_q(x, c) - log_t + np.log(np.diag(root)).sum(), log_gauss - log_t
 
     @lru_cache(maxsize=64)
@@ -629,30 +643,30 @@ def _logistic_regression() -> ZooProblem:
             p = expit(-signed @ mean)
             precision = np.eye(d) + c * (signed.T * (p * (1.0 - p))) @ signed
             mean = mean + np.linalg.solve(precision, c * signed.T @ p - mean)
-        x, log_weight, _ = propose(np.random.default_rng(0), 50_000, c, mean, np.linalg.inv(precision))
+        x, log_weight, _ = weigh(student(np.random.default_rng(0), 50_000), c, mean, np.linalg.inv(precision))
         weight = np.exp(log_weight - logsumexp(log_weight))
         return weight @ x, np.cov(x.T, aweights=weight)
 
     @lru_cache(maxsize=64)
     def log_z(c: float) -> float:
-        """By importance sampling. That the Gaussian integrates to one takes most of the noise away."""
-        _, log_weight, log_gauss = propose(np.random.default_rng(1), 400_000, c, *moments(c))
-        q, gauss = np.exp(log_weight - log_weight.max()), np.exp(log_gauss)
+        """By importance sampling, to 3e-4: mirrored draws, and a Gaussian whose integral is known, take noise away."""
+        z = student(np.random.default_rng(1), 100_000)
+        _, log_weight, log_gauss = weigh(np.concatenate([z, -z]), c, *moments(c))
+        q, gauss = (np.exp(w - log_weight.max()).reshape(2, -1).mean(0) for w in (log_weight, log_gauss))
         covariance = np.cov(q, gauss)
-        return np.log(q.mean() - covariance[0, 1] / covariance[1, 1] * (gauss.mean() - 1.0)) + log_weight.max()
+        excess = gauss.mean() - np.exp(-log_weight.max())
+        return np.log(q.mean() - covariance[0, 1] / covariance[1, 1] * excess) + log_weight.max()
 
     def draw(rng: np.random.Generator, n: int, c: float) -> np.ndarray:
         """By rejection, with the largest weight among many draws for the bound, which is nearly the bound."""
-        top = propose(np.random.default_rng(1), 100_000, c, *moments(c))[1].max()
+        top = weigh(student(np.random.default_rng(1), 100_000), c, *moments(c))[1].max()
         kept = np.zeros((0, d))
         while len(kept) < n:
-            x, log_weight, _ = propose(rng, 2 * n, c, *moments(c))
+            x, log_weight, _ = weigh(student(rng, 2 * n), c, *moments(c))
             kept = np.concatenate([kept, x[np.log(rng.random(len(x))) < log_weight - top]])
         return kept[:n]
 
-    about = (
-        "coefficients of a logistic regression on 60 rows, d = 9; the power of the likelihood from 0, the prior, to 1"
-    )
+    about = "coefficients of a logistic regression on 60 rows, d = 9; the power of the likelihood"
     truth = _Truth(log_z, draw)
     return _posterior("logistic-regression", prior, log_likelihood, d, truth, about, unseen=True)
 

@@ -13,6 +13,7 @@ from rich.console import Console
 from trade.errors import TradeError
 from trade.experiments.results import commit, hardware, record
 from trade.fit import Run, fit
+from trade.flows.recipes import Recipe
 from trade.objectives.term import Objective
 from trade.target import AbstractTarget
 from trade.training.checkpoint import read_json, write_json
@@ -29,17 +30,17 @@ class Method:
     """One row of a table: what is trained, and how.
 
     Args:
-        flow: A function from a random key to the flow.
-        objective: What it minimises.
-        optimiser: Learning rate and clipping.
-        steps: Training steps.
+        flow: A recipe, or a function from a random key to the flow.
+        steps: Training steps; the budget of a method that ends by itself.
+        objective: What it minimises; the default of ``fit``.
+        optimiser: Learning rate and clipping; the default of ``fit``.
         target: What it is trained for, where that is not the experiment's own target.
     """
 
-    flow: Callable[[Array], AbstractDistribution]
-    objective: Objective
-    optimiser: Adam
+    flow: Recipe | Callable[[Array], AbstractDistribution]
     steps: int
+    objective: Objective | None = None
+    optimiser: Adam | None = None
     target: AbstractTarget | None = None
 
 
@@ -146,11 +147,11 @@ def _finish(
     target = method.target or experiment.target
     every = max(method.steps // 20, 1)
     run = fit(
-        method.flow,
         target,
         experiment.data(target, budget),
-        method.objective,
-        method.steps,
+        flow=method.flow,
+        objective=method.objective,
+        steps=method.steps,
         optimiser=method.optimiser,
         validation=experiment.validation(target, budget),
         seeds=seeds,

@@ -83,10 +83,11 @@ class CircularLatent(AbstractDistribution):
         return np.setdiff1d(np.arange(self.shape[0]), self.angles)
 
     def _log_prob(self, x: Array, condition: Array | None = None) -> Array:
-        return self.rest._log_prob(x[self._others], condition) - len(self.angles) * jnp.log(2.0 * self.interval)
+        uniform = -len(self.angles) * jnp.log(2.0 * self.interval)
+        return uniform + self.rest._log_prob(x[self._others], condition) if len(self._others) else uniform
 
     def _sample(self, key: Array, condition: Array | None = None) -> Array:
         one, two = jax.random.split(key)
         turned = jax.random.uniform(one, (len(self.angles),), minval=-self.interval, maxval=self.interval)
         x = jnp.zeros(self.shape).at[np.array(self.angles, int)].set(turned)
-        return x.at[self._others].set(self.rest._sample(two, condition))
+        return x.at[self._others].set(self.rest._sample(two, condition)) if len(self._others) else x

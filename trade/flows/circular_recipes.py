@@ -66,8 +66,10 @@ class CircularFlow:
         check_angles(self)
         if set(self.cut) & set(self.angles) or not all(0 <= i < self.shape[0] for i in self.cut):
             raise TradeError(f"CircularFlow cut must be coordinates that are no angles, got {self.cut}.")
-        if not 0 < len(self.angles) < self.shape[0]:
-            raise TradeError(f"CircularFlow needs some angles and some other coordinates, got {self.angles}.")
+        if not self.angles:
+            raise TradeError("CircularFlow needs at least one angle: use SplineFlow for coordinates on the line.")
+        if len(self.angles) == self.shape[0] and (self.rescale or self.steerable is not None):
+            raise TradeError("CircularFlow rescale and steerable are for coordinates that are no angles: there are none.")
         reference = self.latent.reference if isinstance(self.latent, PowerScaled) else None
         if self.steerable is not None and self.steerable != reference:
             raise TradeError(f"CircularFlow steerable={self.steerable!r} needs a PowerScaled latent of this reference.")
