@@ -165,14 +165,16 @@ def _apart(problem: ZooProblem, method: str, options: Options) -> None:
     arguments += [] if options.steps is None else ["--steps", str(options.steps)]
     own = options.out / "apart" / f"{problem.name}.{method}"
     command = [sys.executable, "-m", "benchmarks.zoo", *arguments, "--seed", str(options.seed), "--out", str(own)]
-    done = subprocess.run(command, capture_output=True, text=True, env=os.environ)
+    done = subprocess.run(command, check=False, capture_output=True, text=True, env=os.environ)
     found = own / "runs" / f"{problem.name}.{method}.json"
     if not found.exists():
         console.print(f"{problem.name}, {method} failed: {done.stderr[-2000:]}", markup=False, highlight=False)
         return
     entry = read_json(found)
     write_json(_file(options, problem, method), entry)
-    console.print(json.dumps({k: v for k, v in entry.items() if k not in ("curves", "flow")}), highlight=False, soft_wrap=True)
+    console.print(
+        json.dumps({k: v for k, v in entry.items() if k not in ("curves", "flow")}), highlight=False, soft_wrap=True
+    )
 
 
 def make_table(entries: list[dict[str, Any]]) -> Table:

@@ -6,13 +6,14 @@ from math import prod
 import equinox as eqx
 import jax
 import jax.numpy as jnp
-from flowjax.distributions import AbstractDistribution
+from flowjax.distributions import AbstractDistribution, AbstractTransformed
 from jax import Array
 from jax.typing import ArrayLike
 from paramax import unwrap
 
 from trade.condition import Condition
 from trade.errors import TradeError
+from trade.flows.latent import scaled
 
 CHUNK = 65_536  # states evaluated at once by the public, batched methods
 
@@ -37,9 +38,27 @@ def draw(flow: AbstractDistribution, key: Array, u: Array, y: Array | None = Non
     return flow._sample_and_log_prob(key, flow_condition(flow, u, y))
 
 
-def log_prob_and_score(
-    flow: AbstractDistribution, x: Array, u: Array, y: Array | None = None
-) -> tuple[Array, Array]:
+def draw_from_mixture(
+    flow: AbstractDistribution, key: Array, u: Array, y: Array | None, wide: Array, factor: Array
+) -> tuple[Array, Array, Array]:
+    """One state of p_θ(x|u), or, if ``wide``, one from a latent that is wider by a factor.
+
+    Returns the state, log p_θ(x|u), and the log ratio of its density under the wider latent to that. A latent that
+    cannot be widened is left as it is (see ``flows.latent.scaled``), and the ratio is one.
+    """
+    flow = unwrap(flow)
+    condition = flow_condition(flow, u, y)
+    if not isinstance(flow, AbstractTransformed):
+        return *flow._sample_and_log_prob(key, condition), jnp.zeros(())
+    latent = flow.base_dist
+    z, dim = scaled(latent, latent._sample(key, condition), jnp.where(wide, factor, 1.0))
+    log_own = latent._log_prob(z, condition)
+    log_wider = latent._log_prob(scaled(latent, z, 1.0 / factor)[0], condition) - dim * jnp.log(factor)
+    x, log_det = flow.bijection.transform_and_log_det(z, condition)
+    return x, log_own - log_det, log_wider - log_own
+
+
+def log_prob_and_score(flow: AbstractDistribution, x: Array, u: Array, y: Array | None = None) -> tuple[Array, Array]:
     """log p_θ(x|u) and ∂_u log p_θ(x|u) of one state: one ``jvp`` in the direction of u gives both."""
     return jax.jvp(lambda v: log_prob(flow, x, v, y), (u,), (jnp.ones_like(u),))
 

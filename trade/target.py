@@ -53,7 +53,7 @@ class AbstractTarget(eqx.Module):
 
     @property
     def lattice(self) -> bool:
-        """Whether states are fields on a periodic lattice, whose density keeps under translations and a change of sign."""
+        """Whether states are fields on a periodic lattice, and translations and a change of sign keep their density."""
         return False
 
     @property

@@ -10,7 +10,7 @@ import numpy as np
 from jax import Array
 
 from trade.ess import kish_ess
-from trade.model import draw, log_prob
+from trade.model import log_prob
 from trade.objectives.points import at_points, model_states
 from trade.objectives.term import Problem
 from trade.target import AbstractTarget
@@ -70,10 +70,14 @@ class Monitor:
         if held_out.shape[1]:
             values["held_out_nll"] = held_out.mean(axis=1)
             score = values["held_out_nll"] + (0.0 if score is None else score)
-        learned = self._scores(flows, [(u, self._learned(i, len(x))) for i, (u, (x, _)) in enumerate(self._pairs(walls))])
+        learned = self._scores(
+            flows, [(u, self._learned(i, len(x))) for i, (u, (x, _)) in enumerate(self._pairs(walls))]
+        )
         if self.validation:
-            found = [self._scores(flows, [(float(self.problem.condition.chart(c)), states)]).mean(axis=1)
-                     for c, states in self.validation.items()]
+            found = [
+                self._scores(flows, [(float(self.problem.condition.chart(c)), states)]).mean(axis=1)
+                for c, states in self.validation.items()
+            ]
             score = values["validation_nll"] = np.mean(found, axis=0)
         return Judged(values, score, held_out, learned)
 
@@ -112,9 +116,7 @@ def over_seeds(function: Callable[[Any], Array], flows: Any, *, many: bool) -> A
 
 
 @eqx.filter_jit
-def _ess(
-    flows: Any, target: AbstractTarget, u: Array, y: Array | None, key: Array, n: int, *, many: bool
-) -> Array:
+def _ess(flows: Any, target: AbstractTarget, u: Array, y: Array | None, key: Array, n: int, *, many: bool) -> Array:
     def one(flow: Any) -> Array:
         x, log_p = model_states(flow, u, y, n, key)
         return kish_ess(at_points(target.log_density_at, x, u, y) - log_p)

@@ -12,6 +12,7 @@ from flowjax.distributions import AbstractDistribution
 from jax import Array
 from paramax import unwrap
 
+from trade.ess import kish_ess
 from trade.evaluation.divergence import Estimate
 from trade.evaluation.free_energy import bennett
 from trade.evaluation.ramachandran import floor, histogram, histogram_kl
@@ -37,7 +38,6 @@ from trade.objectives import (
     Trade,
 )
 from trade.objectives.term import Objective
-from trade.ess import kish_ess
 from trade.sampling.importance import log_density_batch
 from trade.target import AbstractTarget
 from trade.targets import Augmented

@@ -115,7 +115,7 @@ class MultiWellExperiment:
     def _ours(self, blocks: int, width: int, steps: int, **options: Any) -> Method:
         """The default of ``fit``."""
         flow = SplineFlow(
-            self.target.shape, self.target.condition, blocks=blocks, network=MLP(width), whiten=True, rescale=32
+            self.target.shape, self.target.condition, blocks=blocks, network=MLP(width), whiten=True, adapter=32
         )
         return Method(flow, steps, **options)
 
@@ -161,7 +161,6 @@ class MultiWellAblation(MultiWellExperiment):
 
     def methods(self, budget: Budget) -> dict[str, Method]:
         """One row for each choice in which the default differs from Appendix B.3, put back."""
-
         steps, gradient = 300 if budget == "quick" else 10_000, Gradient()
 
         def method(blocks: int = 8, width: int = 128, **options: Any) -> Method:

@@ -86,7 +86,7 @@ class TwoMoonsExperiment:
             GrowingInterval(0.5), points, norm=Cauchy(), conditions_per_step=conditions, points_per_condition=16
         )
         blocks, width, rate, steps = (6, 64, 5e-3, 2500) if quick else (15, 128, 3e-3, 10_000)
-        flow = {"blocks": blocks, "network": MLP(width), "bins": 16, "rescale": 32}
+        flow = {"blocks": blocks, "network": MLP(width), "bins": 16, "adapter": 32}
         recipe = _Recipe(flow, ForwardKL(batch), Adam(rate), steps)
         return self._rows("-ours", recipe, gradient, Ramp(GradientNorm(0.1, every=1, ema=0.0)))
 

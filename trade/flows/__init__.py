@@ -1,11 +1,14 @@
 """Conditional flows on flowjax's interfaces."""
 
+from trade.flows.adapter import Adapter
 from trade.flows.affine import AffineCoupling, VolumePreservingCoupling
+from trade.flows.bounded import Bounded
 from trade.flows.circular import CircularCoupling
 from trade.flows.circular_recipes import CircularFlow
 from trade.flows.conditioner import MLP, ResidualMLP
 from trade.flows.convolution import Convolutional
 from trade.flows.coupling import Coupling, SplineCoupling, Stack
+from trade.flows.default import default_flow
 from trade.flows.latent import Normal, PowerScaled, PowerScaledNormal
 from trade.flows.lattice_recipes import ConvolutionalFlow, LatticeFlow, on_lattice
 from trade.flows.recipes import AffineFlow, Flow, SplineFlow, VolumePreservingFlow, spline_flow
@@ -16,8 +19,10 @@ from trade.flows.whiten import Whiten
 
 __all__ = [
     "MLP",
+    "Adapter",
     "AffineCoupling",
     "AffineFlow",
+    "Bounded",
     "CircularCoupling",
     "CircularFlow",
     "Convolutional",
@@ -39,6 +44,7 @@ __all__ = [
     "VolumePreservingFlow",
     "Whiten",
     "adapt_to_data",
+    "default_flow",
     "on_lattice",
     "spline_flow",
 ]

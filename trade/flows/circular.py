@@ -13,6 +13,7 @@ from jax import Array
 from trade.flows import spline
 from trade.flows.conditioner import MLP, ResidualMLP
 from trade.flows.coupling import SplineCoupling
+from trade.flows.latent import scaled
 
 
 class CircularCoupling(SplineCoupling):
@@ -51,11 +52,17 @@ class CircularCoupling(SplineCoupling):
         first = jnp.where(angular, jnp.sin(turn * passive), super()._seen(passive))
         return jnp.concatenate([first, jnp.where(angular, jnp.cos(turn * passive), 0.0)])
 
+    def _placed(self, log_scale: Array, shift: Array) -> tuple[Array, Array]:
+        """An angle has no scale; it is turned by the angle of a vector, which can follow another angle all round."""
+        angular = self.angular[self.passive :]
+        turn = self.interval / pi * jnp.arctan2(shift, jnp.where(angular, 1.0 + log_scale, 1.0))
+        log_scale, shift = super()._placed(log_scale, shift)
+        return jnp.where(angular, 0.0, log_scale), jnp.where(angular, turn, shift)
+
     def _forward(
         self, active: Array, raw: Array, log_scale: Array, shift: Array, power: Array | None = None
     ) -> tuple[Array, Array]:
         angular = self.angular[self.passive :]
-        log_scale = jnp.where(angular, 0.0, log_scale)
         active, log_slope = spline.forward(active, raw, self.interval, angular, power)
         active = active * jnp.exp(log_scale) + shift
         return jnp.where(angular, spline.wrapped(active, self.interval), active), log_slope + log_scale
@@ -64,7 +71,6 @@ class CircularCoupling(SplineCoupling):
         self, active: Array, raw: Array, log_scale: Array, shift: Array, power: Array | None = None
     ) -> tuple[Array, Array]:
         angular = self.angular[self.passive :]
-        log_scale = jnp.where(angular, 0.0, log_scale)
         active, log_slope = spline.inverse((active - shift) * jnp.exp(-log_scale), raw, self.interval, angular, power)
         return active, log_slope - log_scale
 
@@ -85,6 +91,13 @@ class CircularLatent(AbstractDistribution):
     def _log_prob(self, x: Array, condition: Array | None = None) -> Array:
         uniform = -len(self.angles) * jnp.log(2.0 * self.interval)
         return uniform + self.rest._log_prob(x[self._others], condition) if len(self._others) else uniform
+
+    def scaled(self, z: Array, factor: Array) -> tuple[Array, int]:
+        """Coordinates that are no angles, multiplied by a factor (see ``latent.scaled``)."""
+        if not len(self._others):
+            return z, 0
+        rest, size = scaled(self.rest, z[self._others], factor)
+        return z.at[self._others].set(rest), size
 
     def _sample(self, key: Array, condition: Array | None = None) -> Array:
         one, two = jax.random.split(key)

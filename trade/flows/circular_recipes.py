@@ -69,7 +69,7 @@ class CircularFlow:
         if not self.angles:
             raise TradeError("CircularFlow needs at least one angle: use SplineFlow for coordinates on the line.")
         if len(self.angles) == self.shape[0] and (self.rescale or self.steerable is not None):
-            raise TradeError("CircularFlow rescale and steerable are for coordinates that are no angles: there are none.")
+            raise TradeError("CircularFlow rescale and steerable are for coordinates that are no angles, but all are.")
         reference = self.latent.reference if isinstance(self.latent, PowerScaled) else None
         if self.steerable is not None and self.steerable != reference:
             raise TradeError(f"CircularFlow steerable={self.steerable!r} needs a PowerScaled latent of this reference.")

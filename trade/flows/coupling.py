@@ -85,8 +85,8 @@ class Coupling(AbstractBijection):
 
     def _parameters(self, passive: Array, condition: Array | None) -> tuple[Array, ...]:
         """Of every map: shape, log scale and shift."""
-        # The network sees bounded inputs and gives a bounded shift and scale: otherwise a state
-        # far outside could push the next layer's farther still, and training would run away.
+        # The network sees bounded inputs, and its scale is bounded: otherwise a state far outside could push the
+        # next layer's farther still, and training would run away. A shift must reach as far as a curved density does.
         inputs = self._seen(passive)
         if self.cond_shape is not None and condition is not None:  # a flow also passes what only its latent depends on
             inputs = jnp.concatenate([inputs, condition])
@@ -94,7 +94,11 @@ class Coupling(AbstractBijection):
         # Split and not sliced: the derivative joins the parts, where that of slices would pad and add them.
         count = self.shape_parameters
         raw, log_scale, shift = jnp.split(raw, [count, count + 1], axis=-1)
-        return raw, bounded(log_scale[:, 0], MAX_LOG_SCALE), bounded(shift[:, 0], self.interval)
+        return raw, *self._placed(log_scale[:, 0], shift[:, 0])
+
+    def _placed(self, log_scale: Array, shift: Array) -> tuple[Array, Array]:
+        """Log scale and shift from what the network says: the first bounded, the second ever slower."""
+        return bounded(log_scale, MAX_LOG_SCALE), self.interval * jnp.arcsinh(shift / self.interval)
 
     def _seen(self, passive: Array) -> Array:
         return bounded(passive, self.interval)

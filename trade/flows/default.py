@@ -6,7 +6,7 @@ import numpy as np
 from jax import Array
 
 from trade.flows.circular_recipes import CircularFlow
-from trade.flows.conditioner import MLP, ResidualMLP
+from trade.flows.conditioner import MLP
 from trade.flows.lattice_recipes import LatticeFlow
 from trade.flows.recipes import Recipe, SplineFlow
 from trade.target import AbstractTarget
@@ -37,7 +37,7 @@ def default_flow(target: AbstractTarget, data: Array | None = None) -> Recipe:
         observed,
         blocks=blocks,
         bins=12,
-        rescale=32,
+        adapter=32,
         network=MLP(width),
         whiten=len(shape) == 1 and dim > 1,
         bounds=target.bounds,

@@ -41,6 +41,15 @@ class PowerScaledNormal(AbstractDistribution):
         return self._deviation(condition) * jax.random.normal(key, self.shape)
 
 
+def scaled(latent: AbstractDistribution, z: Array, factor: Array) -> tuple[Array, int]:
+    """A latent state with its Gaussian coordinates multiplied by a factor, and how many these are."""
+    if isinstance(latent, StandardNormal | PowerScaledNormal):
+        return factor * z, z.size
+    if hasattr(latent, "scaled"):
+        return latent.scaled(z, factor)  # pyright: ignore
+    return z, 0
+
+
 @dataclass(frozen=True)
 class Normal:
     """The standard normal latent."""

@@ -13,6 +13,7 @@ from jax import Array
 from trade.condition import Condition
 from trade.errors import TradeError, check_integers
 from trade.flows import spline
+from trade.flows.adapter import Adapter
 from trade.flows.affine import AffineCoupling, Volume, VolumePreservingCoupling
 from trade.flows.bounded import Bounded
 from trade.flows.conditioner import MLP, Embedding, ResidualMLP
@@ -22,6 +23,8 @@ from trade.flows.rescale import Rescale
 from trade.flows.standardise import Standardise
 from trade.flows.whiten import Whiten
 from trade.target import AbstractTarget, Bound, check_bounds
+
+MOST_TURNED = 64  # coordinates that an adapter turns into each other: its matrix has their square
 
 
 class ObservationOnly(eqx.Module):
@@ -44,8 +47,8 @@ class SplineFlow:
         interval: Splines act on (-interval, interval), in units of the scaled data.
         reach: Part of the interval that the data fill; the rest is left for conditions with a
             wider density.
-        rescale: Hidden units of a learned scale and shift that follow the condition, before
-            the splines; 0 leaves them out.
+        adapter: Hidden units of a learned linear map and tails that follow the condition, next to the data
+            (see ``flows.Adapter``); 0 leaves them out.
         network: Conditioner of each coupling.
         embedding: Features of a learned condition embedding; 0 feeds the raw chart.
         latent: Base distribution.
@@ -62,7 +65,7 @@ class SplineFlow:
     bins: int = 10
     interval: float = 4.0
     reach: float = 0.8
-    rescale: int = 0
+    adapter: int = 0
     network: MLP | ResidualMLP = field(default_factory=MLP)
     embedding: int = 0
     latent: Normal | PowerScaled = field(default_factory=Normal)
@@ -72,7 +75,7 @@ class SplineFlow:
     unroll: int = 0
 
     def __post_init__(self) -> None:
-        check_integers(self, blocks=1, bins=2, rescale=0, embedding=0, observation_size=0)
+        check_integers(self, blocks=1, bins=2, adapter=0, embedding=0, observation_size=0)
         object.__setattr__(self, "bounds", check_bounds(self.bounds, self.shape))
         if self.whiten and len(self.shape) != 1:
             raise TradeError(f"SplineFlow can whiten vectors only, got shape {self.shape}.")
@@ -98,14 +101,16 @@ class SplineFlow:
         if self.embedding and seen:
             embedding = Embedding(key_embed, seen, self.embedding, width=32)
             bijection = EmbedCondition(bijection, embedding, raw_cond_shape=(seen,))
-        if self.rescale and seen:
-            bijection = Chain([bijection, Rescale(key_scale, (dim,), seen, self.rescale)])
+        if self.adapter and seen:
+            turning = len(self.shape) == 1 and dim <= MOST_TURNED
+            bijection = Chain([bijection, Adapter(key_scale, dim, seen, self.adapter, turning=turning)])
         if seen and not self.conditional:
             bijection = EmbedCondition(bijection, ObservationOnly(), raw_cond_shape=(cond_dim,))
         if self.shape != (dim,):
             bijection = Reshape(bijection, self.shape)
         reach = self.reach * self.interval
-        bijections = [bijection, Whiten(self.shape, reach=reach) if self.whiten else Standardise(self.shape, reach=reach)]
+        layer = Whiten(self.shape, reach=reach) if self.whiten else Standardise(self.shape, reach=reach)
+        bijections: list[AbstractBijection] = [bijection, layer]
         if self.bounds:
             bijections.append(Bounded(self.bounds))
         return Flow(self.latent.build(self.shape, cond_dim, self.condition), Chain(bijections), self)

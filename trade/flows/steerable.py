@@ -42,7 +42,7 @@ class SteerableCoupling(CircularCoupling):
         raw, log_scale, shift = super()._parameters(passive, None)
         angular = self.angular[self.passive :]
         others = jnp.maximum(jnp.sum(~angular), 1)
-        log_scale = log_scale - jnp.sum(jnp.where(angular, 0.0, log_scale)) / others
+        log_scale = jnp.where(angular, 0.0, log_scale - jnp.sum(log_scale) / others)
         raw = jnp.where(angular[:, None], raw, 0.0)  # the identity
         ratio = self.condition.unchart(condition[0]) / self.latent.reference
         return raw, log_scale, shift, ratio**-self.latent.exponent

@@ -16,7 +16,6 @@ from jax import Array
 from trade.errors import TradeError
 from trade.objectives.term import Clock, State
 
-
 Norms = Callable[[], tuple[Array, Array]]
 Notes = Mapping[str, Array]
 

@@ -118,10 +118,10 @@ class FromData:
 
 
 class Drawn(NamedTuple):
-    """States already drawn from the model at each condition, of shape (C, P, …), and what is known of them: (C, P)."""
+    """States already drawn at each condition, of shape (C, P, …), and what is known of them: (C, P)."""
 
     x: Array
-    log_prob: Array
+    log_base: Array
     log_q: Array
     score: Array
 
@@ -190,7 +190,7 @@ class BatchExpectation:
     ) -> Array:
         """Ē at each u."""
         if self.samples is None and self.base.reuses_points:
-            return self_normalised(drawn.log_q, drawn.log_prob, drawn.score)
+            return self_normalised(drawn.log_q, drawn.log_base, drawn.score)
         x, log_base = self.base.draw(flow, density, problem, u, y, self.samples or drawn.x.shape[1], key)
         return _estimate(flow, density, problem, u, y, x, log_base)
 

@@ -12,7 +12,6 @@ from trade.errors import TradeError
 from trade.objectives.conditions import Seen
 from trade.objectives.term import Clock, Problem, State
 
-
 _AT_END = 1e-4  # of the chart
 
 

@@ -104,7 +104,7 @@ class Gradient(Term):
 
         u = self.conditions.sample(sampler_state, keys[0], shape[0], problem, clock)
         y = problem.draw_observations(keys[1], shape[0])
-        x, log_base = self.points.draw(frozen, u, y, shape[1], keys[2])
+        x, log_own, log_base, own = self.points.draw(frozen, u, y, shape[1], keys[2])
         drawn = Drawn(x, log_base, *at_points(evaluate, x, u, y))
         expectation_state = self.expectation.refresh(expectation_state, frozen, self.density, problem, clock, keys[3])
         mean = self.expectation.estimate(expectation_state, frozen, self.density, problem, u, y, drawn, keys[4])
@@ -119,14 +119,15 @@ class Gradient(Term):
         values = jnp.where(jnp.isneginf(log_q), 0.0, values)  # outside the support there is nothing to carry on
         per_condition = jax.lax.stop_gradient(values.mean(axis=1))
 
-        log_weight = drawn.log_q - drawn.log_prob
-        seen = Seen(per_condition, kish_ess(log_weight))
+        # How well the model follows is a matter of its own states; the wider ones only help to teach it.
+        seen = Seen(per_condition, kish_ess((drawn.log_q - log_own)[:, :own]))
         sampler_state = self.conditions.update(sampler_state, u, seen, problem, clock)
         parts: tuple[Array, ...] = (values.mean(),)
         total, suspects = parts[0], per_condition
         if self.reweighted:
             # A symmetry leaves the weights what they are: q does not change, and x was drawn before it.
-            forward = -jnp.sum(truncated(log_weight, self.truncate) * log_p, axis=1)
+            weights = truncated(drawn.log_q - log_base, self.truncate)
+            forward = -jnp.sum(weights * log_p, axis=1)
             parts = (parts[0], forward.mean())
             total = total + self.reweighted * parts[1]
             suspects = suspects + jax.lax.stop_gradient(forward)

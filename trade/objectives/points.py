@@ -2,26 +2,28 @@
 
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Any
+from math import prod
+from typing import Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
 from flowjax.distributions import AbstractDistribution
 from jax import Array
 
-from trade.model import draw
+from trade.errors import TradeError
+from trade.model import draw, draw_from_mixture
 from trade.objectives.term import Problem
 
 
-def at_points(function: Callable[..., Any], x: Array, *of_conditions: Any) -> Any:
-    """The function of every state x, of shape (C, P, ...), and of what belongs to its condition, of leading axis C.
+def at_points(function: Callable[..., Any], x: Any, *of_conditions: Any) -> Any:
+    """The function of every state x, with leading axes (C, P), and of what belongs to its condition, of leading axis C.
 
     All points are one batch: with two batch axes a CPU copies what a product's derivative needs into another order
     first, which takes as long as the product.
     """
-    conditions, points = x.shape[:2]
+    conditions, points = jax.tree.leaves(x)[0].shape[:2]
     repeated = jax.tree.map(lambda v: jnp.repeat(v, points, axis=0), of_conditions)
-    found = jax.vmap(function)(x.reshape(-1, *x.shape[2:]), *repeated)
+    found = jax.vmap(function)(jax.tree.map(lambda v: v.reshape(-1, *v.shape[2:]), x), *repeated)
     return jax.tree.map(lambda v: v.reshape(conditions, points, *v.shape[1:]), found)
 
 
@@ -30,26 +32,66 @@ def model_states(flow: AbstractDistribution, u: Array, y: Array | None, n: int, 
     return at_points(lambda k, v, w: draw(flow, k, v, w), jax.random.split(key, (len(u), n)), u, y)
 
 
+class Points(NamedTuple):
+    """States at each condition, of shape (C, P, …), and what is known of them, (C, P).
+
+    Args:
+        x: The states.
+        log_prob: log p_θ(x|u).
+        log_base: Log density of what they were drawn from.
+        own: How many of each condition's states, the first ones, are of p_θ itself.
+    """
+
+    x: Array
+    log_prob: Array
+    log_base: Array
+    own: int
+
+
 @dataclass(frozen=True)
 class ModelPoints:
-    """States from the model itself, perturbed (Section 4.3.3).
+    """States from the model itself, perturbed (Section 4.3.3), some of them from a wider latent.
+
+    A model whose tails are too short does not see what it misses: it has no states there, and its weights look good.
+    So a part of the states comes from a latent that is a little wider. All are weighted as of the mixture.
 
     Args:
         noise: Standard deviation of Gaussian noise added to each state.
         symmetries: Apply a random symmetry of the target to each state.
+        wider: Part of the states from a wider latent; 0 for none.
+        excess: How much wider: KL divergence of the wider from the latent itself, in nats, whatever the dimension.
     """
 
     noise: float = 0.0
     symmetries: bool = False
+    wider: float = 0.25
+    excess: float = 0.3
+
+    def __post_init__(self) -> None:
+        if not 0.0 <= self.wider < 1.0 or not self.excess >= 0 or not self.noise >= 0:
+            raise TradeError("ModelPoints wider must lie in [0, 1), and excess and noise must not be negative.")
 
     @property
     def moves(self) -> bool:
         """Whether ``perturb`` does anything."""
         return self.symmetries or self.noise > 0.0
 
-    def draw(self, flow: AbstractDistribution, u: Array, y: Array | None, n: int, key: Array) -> tuple[Array, Array]:
+    def draw(self, flow: AbstractDistribution, u: Array, y: Array | None, n: int, key: Array) -> Points:
         """n states at each of the conditions u, and their log density."""
-        return model_states(flow, u, y, n, key)
+        own = n - int(self.wider * n)
+        if own == n:
+            x, log_p = model_states(flow, u, y, n, key)
+            return Points(x, log_p, log_p, n)
+        # KL(N(0, f²) || N(0, 1)) is about (f - 1)² for each coordinate.
+        factor = jnp.asarray(1.0 + (self.excess / prod(flow.shape)) ** 0.5)
+        wide = jnp.broadcast_to(jnp.arange(n) >= own, (len(u), n))
+
+        def one(start: tuple[Array, Array], u: Array, y: Array | None) -> tuple[Array, Array, Array]:
+            return draw_from_mixture(flow, start[0], u, y, start[1], factor)
+
+        x, log_p, log_ratio = at_points(one, (jax.random.split(key, (len(u), n)), wide), u, y)
+        part = 1.0 - own / n
+        return Points(x, log_p, log_p + jnp.logaddexp(jnp.log(1.0 - part), jnp.log(part) + log_ratio), own)
 
     def perturb(self, x: Array, problem: Problem, key: Array) -> Array:
         """One state with noise and a random symmetry."""

@@ -9,8 +9,8 @@ import jax.numpy as jnp
 from jax import Array
 from jax.typing import ArrayLike
 
-from trade.model import Model
 from trade.ess import kish_ess
+from trade.model import Model
 from trade.target import AbstractTarget
 
 
