@@ -33,8 +33,10 @@ from trade.objectives import (
     Widening,
 )
 from trade.target import AbstractTarget, Target, boltzmann, power
+from trade.targets.bridge import bridge
 from trade.training.loop import Schedule
-from trade.training.optimiser import Adam
+from trade.training.optimiser import Adam, OneCycle
+from trade.training.watch import Watch
 
 __all__ = [
     "AbstractTarget",
@@ -58,6 +60,7 @@ __all__ = [
     "Model",
     "ModelPoints",
     "NonFiniteError",
+    "OneCycle",
     "Ramp",
     "ReverseKL",
     "Reweighted",
@@ -70,8 +73,10 @@ __all__ = [
     "Trade",
     "TradeError",
     "TrueDensity",
+    "Watch",
     "Widening",
     "boltzmann",
+    "bridge",
     "fit",
     "flows",
     "load",

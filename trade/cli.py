@@ -16,7 +16,8 @@ from rich.table import Table
 from trade.errors import NonFiniteError, TradeError
 
 Directory = Annotated[Path, tyro.conf.Positional]
-PROBLEM_NAMES = ("target", "data", "flow", "objective", "steps", "optimiser", "validation", "schedule", "seeds")
+_OPTIONS = ("flow", "objective", "steps", "minutes", "optimiser", "validation", "held_out", "schedule", "seeds")
+PROBLEM_NAMES = ("target", "data", *_OPTIONS)
 
 
 def demo(
@@ -85,11 +86,11 @@ def fit(file: Directory, out: Path, steps: int | None = None, seed: int = 0) -> 
     """Train on a problem of your own.
 
     Args:
-        file: A Python file that defines `target` and `data`, and may define `flow` (a flowjax
-            distribution or a function of a key), `objective`, `steps`, `optimiser`,
-            `validation`, `schedule` and `seeds`.
+        file: A Python file that defines `target` and `data`, and may define `flow` (a recipe, a flowjax
+            distribution or a function of a key) and any of `objective`, `steps`, `minutes`, `optimiser`,
+            `validation`, `held_out`, `schedule` and `seeds`.
         out: Directory for checkpoints, metrics and the model.
-        steps: Training steps, in place of the file's.
+        steps: The budget of training steps, in place of the file's.
         seed: Random seed.
     """
     problem = _read_problem(file)
@@ -101,15 +102,13 @@ def fit(file: Directory, out: Path, steps: int | None = None, seed: int = 0) -> 
 def _fit(problem: dict[str, Any], file: Path, out: Path, seed: int, *, resume: bool) -> None:
     import trade
 
-    target = problem.get("target")
-    flow = problem.pop("flow", None) or (lambda key: trade.flows.spline_flow(key, target))  # pyright: ignore
     notes = {
         "command": "fit",
         "problem": str(file.resolve()),
         "sha256": hashlib.sha256(file.read_bytes()).hexdigest(),
         "steps": problem.get("steps"),
     }
-    run = trade.fit(flow, **problem, seed=seed, out=out, resume=resume, notes=notes)
+    run = trade.fit(**problem, seed=seed, out=out, resume=resume, notes=notes)
     rows = [r for r in run.metrics if any(k.startswith("ess@") for k in r)]
     ess = {k: v for k, v in (rows[-1] if rows else {}).items() if k.startswith("ess@")}
     text = ", ".join(f"{sum(v) / len(v):.1%} at c = {k[4:]}" for k, v in ess.items() if None not in v)
@@ -144,7 +143,8 @@ def resume(directory: Directory, problem: Path | None = None) -> None:
         raise TradeError(f"{file} is not the file that {directory} was started with: its content has changed.")
     if not (directory / "checkpoint.json").exists():
         raise TradeError(f"{directory} has no checkpoint yet: start it again with trade fit.")
-    content["steps"] = notes["steps"] or content.get("steps", 10_000)
+    if notes["steps"]:
+        content["steps"] = notes["steps"]
     _fit(content, file, directory, int(settings["seed"]), resume=True)
 
 
@@ -168,6 +168,7 @@ def sample(
     """
     import jax
     import numpy as np
+    from flowjax.distributions import AbstractDistribution
 
     import trade
     from trade.training.checkpoint import write_bytes
@@ -175,8 +176,8 @@ def sample(
     content = _read_problem(problem) if problem else {}
     target = content.get("target")
     flow = content.get("flow")
-    if flow is not None and not hasattr(flow, "shape"):
-        flow = flow(jax.random.key(0))
+    if flow is not None and not isinstance(flow, AbstractDistribution):
+        flow = getattr(flow, "build", flow)(jax.random.key(0))
     run = trade.load(directory, target=target, flow=flow)
     key = jax.random.key(seed)
     if run.target is None:

@@ -2,6 +2,7 @@
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
+from math import prod
 from pathlib import Path
 from typing import Any
 
@@ -25,6 +26,7 @@ from trade.model import Model, check_flow
 from trade.objectives.boundary import ForwardKL
 from trade.objectives.density import EnergyFree, TrueDensity
 from trade.objectives.gradient import Gradient
+from trade.objectives.points import ModelPoints
 from trade.objectives.term import Objective, Problem
 from trade.objectives.trade import Trade
 from trade.sampling.importance import Weighted, weighted_samples
@@ -240,10 +242,17 @@ def fit(
 
 
 def _default_objective(target: AbstractTarget) -> Trade:
-    """``Trade()``, energy-free without a density; on a GPU with four times the states, which cost little there."""
-    more = 1 if jax.default_backend() == "cpu" else 4
+    """``Trade()``, energy-free without a density, with the target's symmetries.
+
+    On a GPU it has four times the states, which cost little there; of large ones it has fewer.
+    """
+    more = (1 if jax.default_backend() == "cpu" else 4) / max(prod(target.shape) / 64, 1.0)
     density = TrueDensity() if target.has_density else EnergyFree()
-    return Trade(Gradient(density=density, points_per_condition=64 * more), ForwardKL(512 * more))
+    points, batch = max(int(64 * more), 16), max(int(512 * more), 128)
+    gradient = Gradient(
+        points=ModelPoints(symmetries=target.has_symmetry), density=density, points_per_condition=points
+    )
+    return Trade(gradient, ForwardKL(batch, symmetries=target.has_symmetry))
 
 
 def sampled(target: AbstractTarget, n: int = 50_000) -> Data | None:

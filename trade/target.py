@@ -102,6 +102,27 @@ class AbstractTarget(eqx.Module):
         """log Z(c) = log ∫ q(x|c) dx, where it is known."""
         raise TradeError(f"{type(self).__name__} has no known log partition function.")
 
+    def check_scalar(self) -> None:
+        """Refuse a log density that cannot be called on (x, c) or is not a real scalar."""
+        dtype = jnp.result_type(float)
+        x = jax.ShapeDtypeStruct(self.shape, dtype)
+        c = jax.ShapeDtypeStruct((), dtype)
+        y = None if self.observation_shape is None else jax.ShapeDtypeStruct(self.observation_shape, dtype)
+        try:
+            out = jax.eval_shape(self.log_density, x, c, y)
+        except Exception as error:
+            reason = str(error).strip().splitlines()[0] if str(error).strip() else type(error).__name__
+            raise TradeError(
+                f"log_density could not be evaluated on x of shape {self.shape} and a scalar condition: {reason}"
+            ) from error
+        if getattr(out, "shape", None) != ():
+            raise TradeError(
+                f"log_density must return a scalar for one state of shape {self.shape},"
+                f" got {getattr(out, 'shape', type(out).__name__)}."
+            )
+        if not jnp.issubdtype(out.dtype, jnp.floating):
+            raise TradeError(f"log_density must return a real float that can be differentiated, got {out.dtype}.")
+
 
 class Target(AbstractTarget):
     """A target made of a user's functions.
@@ -173,7 +194,7 @@ class Target(AbstractTarget):
         self._symmetry = symmetry
         self._sampler = sampler
         self._log_partition = log_partition
-        _check_scalar(self)
+        self.check_scalar()
 
     @property
     def observation_shape(self) -> tuple[int, ...] | None:
@@ -258,28 +279,6 @@ def check_bounds(bounds: object, shape: tuple[int, ...]) -> tuple[Bound, ...]:
         if not low < high:
             raise TradeError(f"bounds[{i}] must have low < high, got {pair!r}.")
     return tuple(None if b is None or tuple(b) == (None, None) else (b[0], b[1]) for b in bounds)
-
-
-def _check_scalar(target: AbstractTarget) -> None:
-    """Refuse a log density that cannot be called on (x, c) or is not a real scalar."""
-    dtype = jnp.result_type(float)
-    x = jax.ShapeDtypeStruct(target.shape, dtype)
-    c = jax.ShapeDtypeStruct((), dtype)
-    y = None if target.observation_shape is None else jax.ShapeDtypeStruct(target.observation_shape, dtype)
-    try:
-        out = jax.eval_shape(target.log_density, x, c, y)
-    except Exception as error:
-        reason = str(error).strip().splitlines()[0] if str(error).strip() else type(error).__name__
-        raise TradeError(
-            f"log_density could not be evaluated on x of shape {target.shape} and a scalar condition: {reason}"
-        ) from error
-    if getattr(out, "shape", None) != ():
-        raise TradeError(
-            f"log_density must return a scalar for one state of shape {target.shape},"
-            f" got {getattr(out, 'shape', type(out).__name__)}."
-        )
-    if not jnp.issubdtype(out.dtype, jnp.floating):
-        raise TradeError(f"log_density must return a real float that can be differentiated, got {out.dtype}.")
 
 
 def check_condition_dependence(target: AbstractTarget, x: Array, y: Array | None = None) -> None:

@@ -1,6 +1,5 @@
 """Alanine dipeptide of Section 5.3: frames at 600 K, the ensemble at every temperature down to 300 K (Table 2)."""
 
-from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
@@ -22,21 +21,10 @@ from trade.experiments.reproduce import Budget, Method
 from trade.experiments.results import curve, row
 from trade.fit import Run
 from trade.flows import MLP, AffineFlow, CircularFlow, Normal, PowerScaled, ResidualMLP, Whiten
+from trade.flows.recipes import Recipe
 from trade.flows.spline import wrapped
 from trade.model import Model
-from trade.objectives import (
-    Cauchy,
-    ForwardKL,
-    FromModel,
-    Gradient,
-    GradientNorm,
-    GrowingInterval,
-    Ramp,
-    ReverseKL,
-    Reweighted,
-    Sum,
-    Trade,
-)
+from trade.objectives import ForwardKL, GradientNorm, Ramp, ReverseKL, Trade
 from trade.objectives.term import Objective
 from trade.sampling.importance import log_density_batch
 from trade.target import AbstractTarget
@@ -66,12 +54,12 @@ class AlanineDipeptideExperiment:
     def methods(self, budget: Budget) -> dict[str, Method]:
         """Table 2; ``quick`` has a small spline flow, with TRADE and without."""
         if budget == "quick":
-            recipe = _Recipe(4, 32, batch=64, conditions=12, rate=2e-3, steps=1600, start=0.5, grown=0.6)
+            recipe = _Recipe(4, 32, batch=64, rate=2e-3, steps=1600)
             return {
                 n: m for n, m in self._splines(recipe).items() if n in ("maximum-likelihood-spline", "trade-spline")
             }
-        splines = _Recipe(18, 256, batch=1024, conditions=32, rate=2e-3, steps=24_000, own=128)
-        affine = _Recipe(20, 128, batch=1024, conditions=32, rate=5e-4, steps=20_000, start=0.3, grown=0.6)
+        splines = _Recipe(18, 256, batch=1024, rate=2e-3, steps=24_000)
+        affine = _Recipe(20, 128, batch=1024, rate=5e-4, steps=20_000)
         return self._splines(splines) | self._affine(affine)
 
     def _splines(self, recipe: "_Recipe") -> dict[str, Method]:
@@ -79,7 +67,7 @@ class AlanineDipeptideExperiment:
         target = self.target
         rotors = tuple(target.torsions[i] for i in ROTORS)
 
-        def flow(latent: Normal | PowerScaled = SCALED, **options: Any) -> Callable[[Array], AbstractDistribution]:
+        def flow(latent: Normal | PowerScaled = SCALED, **options: Any) -> CircularFlow:
             return CircularFlow(
                 target.shape,
                 target.condition,
@@ -89,21 +77,21 @@ class AlanineDipeptideExperiment:
                 network=ResidualMLP(recipe.width),
                 latent=latent,
                 **options,
-            ).build
+            )
 
         return {
             # One density for all temperatures: what it learned at 600 K is all it has.
             "maximum-likelihood-spline": recipe.method(flow(conditional=False, latent=Normal()), recipe.likelihood),
             "steerable-spline": recipe.method(flow(steerable=HOT), recipe.likelihood),
             "backward-kl-spline": recipe.method(flow(), recipe.backward),
-            "trade-spline": recipe.method(flow(), recipe.trade),
+            "trade-spline": recipe.method(flow()),
         }
 
     def _affine(self, recipe: "_Recipe") -> dict[str, Method]:
         """With 60 more coordinates, of which the molecule's are independent."""
         target = Augmented(self.target, extra=60, exponent=1.0, reference=HOT)
 
-        def method(objective: Objective, **options: Any) -> Method:
+        def method(objective: Objective | None = None, **options: Any) -> Method:
             flow = AffineFlow(
                 target.shape,
                 target.condition,
@@ -113,12 +101,12 @@ class AlanineDipeptideExperiment:
                 latent=SCALED,
                 **options,
             )
-            return recipe.method(flow.build, objective, target)
+            return recipe.method(flow, objective, target)
 
         return {
             "steerable-affine": method(recipe.likelihood, volume="mean"),
             "backward-kl-affine": method(recipe.backward),
-            "trade-affine": method(recipe.trade),
+            "trade-affine": method(),
         }
 
     def data(self, target: AbstractTarget, budget: Budget) -> dict[float, Array]:
@@ -300,12 +288,8 @@ class _Recipe:
     blocks: int
     width: int
     batch: int
-    conditions: int
     rate: float
     steps: int
-    start: float = 0.2
-    grown: float = 0.4
-    own: int = 64
 
     @property
     def likelihood(self) -> ForwardKL:
@@ -316,24 +300,6 @@ class _Recipe:
     def backward(self) -> Trade:
         return Trade(ReverseKL(batch=self.batch // 2), self.likelihood, BALANCE, start=0.3)
 
-    @property
-    def trade(self) -> Trade:
-        """Clashes make huge residuals: a norm that forgets them, and a boundary that is learned before.
-
-        Later it also learns from its own samples, reweighted: they never run out, as frames do.
-        """
-        gradient = Gradient(
-            GrowingInterval(self.grown),
-            norm=Cauchy(3.0),
-            conditions_per_step=self.conditions,
-            points_per_condition=16,
-        )
-        own = Reweighted(GrowingInterval(0.4), FromModel(), self.conditions // 2, self.own, truncate=10.0)
-        begin = 0.5 * (1.0 + self.start)  # half of the gradient's time
-        boundary = Sum((self.likelihood, own), weights=(1.0, 2.0), starts=(0.0, begin))
-        return Trade(gradient, boundary, BALANCE, self.start)
-
-    def method(
-        self, flow: Callable[[Array], AbstractDistribution], objective: Objective, target: AbstractTarget | None = None
-    ) -> Method:
-        return Method(flow, objective, Adam(self.rate), self.steps, target)
+    def method(self, flow: Recipe, objective: Objective | None = None, target: AbstractTarget | None = None) -> Method:
+        """TRADE is the default of ``fit``."""
+        return Method(flow, self.steps, objective, Adam(self.rate), target)

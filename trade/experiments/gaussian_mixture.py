@@ -26,6 +26,7 @@ from trade.objectives import (
     GridExpectation,
     GrowingInterval,
     Huber,
+    ModelPoints,
     Ramp,
     ReverseKL,
     Reweighted,
@@ -144,6 +145,7 @@ class GaussianMixtureExperiment:
             conditions_per_step=512,
             points_per_condition=1,
             reweighted=0.0,
+            points=ModelPoints(wider=0.0),
         )
         continuous = Gradient(
             GrowingInterval(),
@@ -152,6 +154,7 @@ class GaussianMixtureExperiment:
             conditions_per_step=5,
             points_per_condition=105,
             reweighted=0.0,
+            points=ModelPoints(wider=0.0),
         )
         network = MLP(32, 2)
 

@@ -56,7 +56,7 @@ class MultiWellExperiment:
         blocks, width, steps, batch = (4, 32, 1000, 256) if quick else (15, 256, 10_000, 512)
         optimiser = OneCycle(learning_rate=5e-3 if quick else 2e-4)
         # The paper names the number of evaluation points nowhere; there are as many as data in a batch.
-        points = ModelPoints(noise=3e-4)
+        points = ModelPoints(noise=3e-4, wider=0.0)
         residual: dict[str, Any] = {"norm": Huber(), "reweighted": 0.0}
         continuous = Gradient(Widening(), points, conditions_per_step=8, points_per_condition=batch // 8, **residual)
         # The text says 15 grid points, the authors' settings 50.

@@ -16,19 +16,17 @@ from trade.fit import Run
 from trade.flows import MLP, spline_flow
 from trade.model import Model
 from trade.objectives import (
-    Cauchy,
     EnergyFree,
     Fixed,
     ForwardKL,
     Gradient,
-    GradientNorm,
-    GrowingInterval,
+    Huber,
     ModelPoints,
     Ramp,
     Trade,
     TrueDensity,
+    Widening,
 )
-from trade.objectives.balance import Balance
 from trade.objectives.density import Density
 from trade.objectives.term import Objective
 from trade.target import AbstractTarget
@@ -41,7 +39,7 @@ from trade.targets.two_moons import (
     sample_posterior,
     tempered_pairs,
 )
-from trade.training.optimiser import Adam
+from trade.training.optimiser import Adam, OneCycle
 
 POWERS = (0.5, 1.0, 2.0)
 
@@ -70,37 +68,50 @@ class TwoMoonsExperiment:
         return self._ours(quick=True) if budget == "quick" else {**self._paper(), **self._ours()}
 
     def _paper(self) -> dict[str, Method]:
-        gradient = Gradient(points=ModelPoints(noise=3e-4), conditions_per_step=32, points_per_condition=16)
-        recipe = _Recipe({"blocks": 15, "network": MLP(128)}, ForwardKL(512), Adam(4e-4), 10_000)
-        return self._rows("", recipe, gradient, Ramp(Fixed(0.1)))
+        gradient = Gradient(
+            Widening(),
+            ModelPoints(noise=3e-4, wider=0.0),
+            norm=Huber(),
+            conditions_per_step=32,
+            points_per_condition=16,
+            reweighted=0.0,
+        )
+
+        def trade(density: Density) -> Trade:
+            return Trade(replace(gradient, density=density), ForwardKL(512), Ramp(Fixed(0.1)), start=0.2)
+
+        flow = {"blocks": 15, "network": MLP(128)}
+        return self._rows("", flow, 10_000, OneCycle(4e-4), trade(TrueDensity()), trade(EnergyFree()))
 
     def _ours(self, *, quick: bool = False) -> dict[str, Method]:
-        """A scale that follows y, a larger rate, and a residual that is never stronger than the data.
-
-        Moons are thin: the residual of one bad point can be a thousand times that of the others, and
-        its gradient longer still. So the norm forgets outliers, and λ is set anew at every step.
-        """
-        conditions, batch = (32, 512) if quick else (64, 1024)
-        points = ModelPoints(noise=3e-4)
-        gradient = Gradient(
-            GrowingInterval(0.5), points, norm=Cauchy(), conditions_per_step=conditions, points_per_condition=16
-        )
-        blocks, width, rate, steps = (6, 64, 5e-3, 2500) if quick else (15, 128, 3e-3, 10_000)
+        """The default of ``fit``, with a flow that is large enough for thin moons."""
+        blocks, width, steps = (6, 64, 2500) if quick else (15, 128, 10_000)
         flow = {"blocks": blocks, "network": MLP(width), "bins": 16, "adapter": 32}
-        recipe = _Recipe(flow, ForwardKL(batch), Adam(rate), steps)
-        return self._rows("-ours", recipe, gradient, Ramp(GradientNorm(0.1, every=1, ema=0.0)))
+        return self._rows("-ours", flow, steps, Adam())
 
-    def _rows(self, suffix: str, recipe: "_Recipe", gradient: Gradient, balance: Balance) -> dict[str, Method]:
-        known, unknown = self.target, TwoMoons(self.prior, likelihood=False)
+    def _rows(
+        self,
+        suffix: str,
+        flow: dict[str, Any],
+        steps: int,
+        optimiser: Adam,
+        known: Objective | None = None,
+        unknown: Objective | None = None,
+    ) -> dict[str, Method]:
+        """A flow that sees β = 1 alone, TRADE with a likelihood and TRADE without one."""
+        likely, free = self.target, TwoMoons(self.prior, likelihood=False)
 
-        def trade(target: TwoMoons, density: Density) -> Method:
-            return recipe.method(target, Trade(replace(gradient, density=density), recipe.likelihood, balance))
+        def method(target: TwoMoons, objective: Objective | None, **options: Any) -> Method:
+            def build(key: Array) -> AbstractDistribution:
+                return spline_flow(key, target, **flow, **options)
+
+            return Method(build, steps, objective, optimiser, target)
 
         return {
             # One posterior for all powers: what it learned at β = 1 is all it has.
-            f"maximum-likelihood{suffix}": recipe.method(known, recipe.likelihood, conditional=False),
-            f"trade-likelihood{suffix}": trade(known, TrueDensity()),
-            f"trade-energy-free{suffix}": trade(unknown, EnergyFree()),
+            f"maximum-likelihood{suffix}": method(likely, ForwardKL(512), conditional=False),
+            f"trade-likelihood{suffix}": method(likely, known),
+            f"trade-energy-free{suffix}": method(free, unknown),
         }
 
     def data(self, target: AbstractTarget, budget: Budget) -> dict[float, Any]:
@@ -165,19 +176,3 @@ def supported(model: Model, key: Array, n: int, beta: float, y: Array, prior: Pr
     x = model.sample(key, 2 * n, beta, y)
     inside = np.flatnonzero(np.max(np.abs(np.asarray(x)), axis=1) <= 1.0)
     return x[np.resize(inside, n)] if len(inside) else x[:n]
-
-
-@dataclass(frozen=True)
-class _Recipe:
-    """What all rows of one recipe share."""
-
-    flow: dict[str, Any]
-    likelihood: ForwardKL
-    optimiser: Adam
-    steps: int
-
-    def method(self, target: TwoMoons, objective: Objective, **options: Any) -> Method:
-        def build(key: Array) -> AbstractDistribution:
-            return spline_flow(key, target, **self.flow, **options)
-
-        return Method(build, objective, self.optimiser, self.steps, target)

@@ -13,7 +13,7 @@ _FARTHEST = 30.0  # of a logarithm: its exponential is still a float32
 
 
 class Adapter(AbstractBijection):
-    """From data to latent z = S(A(c) (y - m(c))): a triangular matrix, then each coordinate by itself; first the identity.
+    """From data to latent z = S(A(c) (y - m(c))): a triangular matrix, then one map a coordinate; first the identity.
 
     Splines act on a fixed interval, and their tails are linear. A density that widens, turns or grows long tails with c
     leaves the interval or fills a small part of it, unless something brings it back first: this does. S is the

@@ -19,7 +19,7 @@ from paramax import NonTrainable, non_trainable
 from trade.flows import spline
 from trade.flows.conditioner import MLP, Network, ResidualMLP
 
-MAX_LOG_SCALE = 1.0
+MAX_LOG_SCALE = 3.0
 T = TypeVar("T")
 GPU_LAYERS = 3  # in one body of the loop
 LONGEST_PIECE = 16  # layers that are compiled as a whole for training, one or two seconds each

@@ -109,8 +109,8 @@ class SplineFlow:
         if self.shape != (dim,):
             bijection = Reshape(bijection, self.shape)
         reach = self.reach * self.interval
-        layer = Whiten(self.shape, reach=reach) if self.whiten else Standardise(self.shape, reach=reach)
-        bijections: list[AbstractBijection] = [bijection, layer]
+        measured = Whiten(self.shape, reach=reach) if self.whiten else Standardise(self.shape, reach=reach)
+        bijections: list[AbstractBijection] = [bijection, measured]
         if self.bounds:
             bijections.append(Bounded(self.bounds))
         return Flow(self.latent.build(self.shape, cond_dim, self.condition), Chain(bijections), self)

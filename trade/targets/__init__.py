@@ -1,10 +1,21 @@
 """The targets that are shipped: most of them with exact samplers and exact log Z."""
 
 from trade.targets.augmented import Augmented
+from trade.targets.bridge import Bridge, bridge
 from trade.targets.gaussian_mixture import GaussianMixture, six_modes
 from trade.targets.multiwell import MultiWell
 from trade.targets.power_posterior import PowerPosterior
 from trade.targets.scalar_field import ScalarField
 from trade.targets.two_moons import TwoMoons
 
-__all__ = ["Augmented", "GaussianMixture", "MultiWell", "PowerPosterior", "ScalarField", "TwoMoons", "six_modes"]
+__all__ = [
+    "Augmented",
+    "Bridge",
+    "GaussianMixture",
+    "MultiWell",
+    "PowerPosterior",
+    "ScalarField",
+    "TwoMoons",
+    "bridge",
+    "six_modes",
+]

@@ -121,7 +121,8 @@ def train(
                 judged = evaluate(learners.flow, jax.random.fold_in(key, step))
                 watched, lost = watch.compare(watched, learners.flow, judged, step, many=many)
                 learners = eqx.tree_at(lambda v: v.trust, learners, watch.trusted(learners.trust, lost))
-                cooling = watch.ends(watched, step, program.steps, reached(log), timer)
+                early = program.optimiser.may_end_early
+                cooling = watch.ends(watched, step, program.steps, reached(log), timer, may_end_early=early)
                 watched = eqx.tree_at(lambda w: w.cooling, watched, cooling)
                 row = {"step": step, **{k: np.asarray(v).tolist() for k, v in judged.values.items()}}
                 log.append(row | ({"lost": lost.tolist()} if lost.any() else {}))

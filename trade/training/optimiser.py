@@ -39,6 +39,11 @@ class Adam:
     weight_decay: float = 0.0
     warmup: float = 0.05
 
+    @property
+    def may_end_early(self) -> bool:
+        """Whether the rate can fall at any time."""
+        return True
+
     def __post_init__(self) -> None:
         for name in ("learning_rate", "clip"):
             if not getattr(self, name) > 0:
@@ -76,6 +81,11 @@ class OneCycle(Adam):
     warmup: float = 0.3
     stages: tuple[float, ...] = ()
     stage_factor: float = 1.0
+
+    @property
+    def may_end_early(self) -> bool:
+        """The cycle is as long as the budget."""
+        return False
 
     def rate(self, step: Array, steps: int, cooling: Cooling) -> Array:
         """One cosine cycle, or one per stage; a run under it ends with its budget."""

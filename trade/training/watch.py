@@ -131,13 +131,18 @@ class Watch:
 
     def trusted(self, trust: Array, lost: np.ndarray) -> Array:
         """Less of the propagation for seeds that lose their boundary; it comes back while they do not."""
-        lost = jnp.asarray(lost).reshape(trust.shape)
-        return jnp.where(lost, self.damping * trust, jnp.minimum(trust / np.sqrt(self.damping), 1.0))
+        return jnp.where(
+            jnp.asarray(lost).reshape(trust.shape),
+            self.damping * trust,
+            jnp.minimum(trust / np.sqrt(self.damping), 1.0),
+        )
 
-    def ends(self, watched: Watched, step: int, steps: int, reached: float | None, clock: "Stopwatch") -> Cooling:
+    def ends(
+        self, watched: Watched, step: int, steps: int, reached: float | None, clock: "Stopwatch", *, may_end_early: bool
+    ) -> Cooling:
         """When the learning rate falls: begun now if nothing more is gained, or if time is running out."""
         begin, end = (int(v) for v in watched.cooling)
-        if step >= begin:
+        if step >= begin or not may_end_early:
             return watched.cooling
         length = max(int(step * self.cooling / (1.0 - self.cooling)), 1)
         waited = step - int(np.max(np.asarray(watched.improved)))
