@@ -25,6 +25,19 @@ def to_json(value: Any) -> Any:
     return {"repr": repr(value)}
 
 
+def brief(value: Any, leave_out: tuple[str, ...] = ()) -> str:
+    """A dataclass as one would write it: what differs from its defaults."""
+    if not dataclasses.is_dataclass(value) or isinstance(value, type):
+        return repr(value) if isinstance(value, bool | int | float | str | tuple | None) else type(value).__name__
+    parts = []
+    for f in dataclasses.fields(value):
+        now = getattr(value, f.name)
+        default = f.default_factory() if f.default_factory is not dataclasses.MISSING else f.default
+        if f.init and f.name not in leave_out and now != default:
+            parts.append(f"{f.name}={brief(now)}")
+    return f"{type(value).__name__}({', '.join(parts)})"
+
+
 def from_json(value: Any, classes: Mapping[str, type]) -> Any:
     """Decode what ``to_json`` wrote; only the given classes are ever constructed."""
     if isinstance(value, list):

@@ -13,8 +13,11 @@ import numpy as np
 from flowjax.distributions import AbstractDistribution
 from jax import Array
 from jax.typing import ArrayLike
+from rich.console import Console
+from rich.markup import escape
 
 from trade import saved
+from trade.config import brief
 from trade.errors import TradeError
 from trade.evaluation.divergence import Estimate
 from trade.evaluation.free_energy import FreeEnergy, by_importance, by_integration, evidence
@@ -31,6 +34,7 @@ from trade.objectives.term import Objective, Problem
 from trade.objectives.trade import Trade
 from trade.sampling.importance import Weighted, weighted_samples
 from trade.target import AbstractTarget, check_condition_dependence
+from trade.training.compilation import keep_compiled
 from trade.training.loop import Schedule, train
 from trade.training.optimiser import Adam
 from trade.training.state import Learner, Program, all_finite, begin
@@ -184,12 +188,14 @@ def fit(
         raise TradeError(f"target must be a trade.Target, got {type(target).__name__}.")
     if not isinstance(held_out, int | float) or not 0 <= held_out < 1:
         raise TradeError(f"held_out must be a fraction of the data in [0, 1), got {held_out!r}.")
+    objective_given, optimiser_given = objective, optimiser
     objective = _default_objective(target) if objective is None else objective
     if not hasattr(objective, "value_and_grad"):
         raise TradeError(f"objective must be a trade objective such as trade.Trade(), got {objective!r}.")
     directory = None if out is None else Path(out)
     if resume and directory is None:
         raise TradeError("resume=True needs the run directory as out=...")
+    keep_compiled()
     optimiser, schedule = optimiser or Adam(), schedule or Schedule.of(steps)
     watch = replace(watch or Watch(), **({} if minutes is None else {"minutes": minutes}))
 
@@ -200,8 +206,12 @@ def fit(
     keys = [jax.random.key(seed + i) for i in range(seeds or 1)]
     flows = [_make_flow(chosen, target, problem, key) for key in keys]
     settings = saved.describe(flows[0], problem, program, seed, seeds, notes)
+    options = {"flow": flow, "objective": objective_given, "optimiser": optimiser_given}
+    settings["chosen"] = [name for name, given in options.items() if given is None]
     if directory is not None:
         saved.begin_directory(directory, settings, resume=resume)
+    if progress:
+        _announce(problem, apart, flows[0], program, watch, settings["chosen"])
 
     def begun(f: AbstractDistribution, key: Array) -> Learner:
         return begin(program, f, problem, jax.random.fold_in(key, 1))
@@ -241,6 +251,33 @@ def fit(
     return run
 
 
+def _announce(
+    problem: Problem,
+    apart: tuple[States, ...],
+    flow: AbstractDistribution,
+    program: Program,
+    watch: Watch,
+    chosen: list[str],
+) -> None:
+    """Every choice, once: what was made by ``fit`` is marked."""
+    console, condition = Console(stderr=True), problem.condition
+    sizes = zip(condition.boundary, problem.data, apart or [((), None)] * len(problem.data), strict=False)
+    data = [f"{len(x):,} at c = {c:g}" + (f" ({len(h):,} held out)" if len(h) else "") for c, x, (h, _) in sizes]
+    recipe = getattr(flow, "recipe", flow)
+    limit = "" if watch.minutes is None else f" or {watch.minutes:g} minutes"
+    lines = {
+        "target": f"states of shape {problem.target.shape}, c from {condition.low:g} to {condition.high:g}",
+        "data": ", ".join(data) or "none",
+        "flow": brief(recipe, ("shape", "condition", "observation_size")),
+        "objective": brief(program.objective),
+        "optimiser": brief(program.optimiser),
+        "budget": f"{program.steps:,} steps{limit}",
+    }
+    for name, text in lines.items():
+        mark = " [dim](chosen)[/]" if name in chosen else ""
+        console.print(f"[bold]{name:>9}[/]  {escape(text)}{mark}", highlight=False, soft_wrap=True)
+
+
 def _default_objective(target: AbstractTarget) -> Trade:
     """``Trade()``, energy-free without a density, with the target's symmetries.
 
@@ -255,7 +292,7 @@ def _default_objective(target: AbstractTarget) -> Trade:
     return Trade(gradient, ForwardKL(batch, symmetries=target.has_symmetry))
 
 
-def sampled(target: AbstractTarget, n: int = 50_000) -> Data | None:
+def sampled(target: AbstractTarget, n: int = 200_000) -> Data | None:
     """Exact samples at the boundary values, from a target that can draw them; None from others."""
     try:
         return {c: target.sample(jax.random.key(0), n, c) for c in target.condition.boundary} or None

@@ -3,9 +3,7 @@
 import hashlib
 import io
 import json
-import os
 from collections.abc import Callable
-from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -13,13 +11,9 @@ import numpy as np
 from trade.config import to_json
 from trade.errors import TradeError
 from trade.training.checkpoint import read_json, write_bytes, write_json
+from trade.training.compilation import cache_directory
 
 Arrays = dict[str, np.ndarray]
-
-
-def directory() -> Path:
-    """Where data are kept: the environment variable ``TRADE_CACHE``, or a folder in the user's cache."""
-    return Path(os.environ.get("TRADE_CACHE", Path.home() / ".cache" / "trade"))
 
 
 def cached(name: str, settings: dict[str, Any], make: Callable[[], Arrays]) -> Arrays:
@@ -31,7 +25,7 @@ def cached(name: str, settings: dict[str, Any], make: Callable[[], Arrays]) -> A
         make: Makes them.
     """
     described = json.dumps(to_json(settings), sort_keys=True)
-    path = directory() / f"{name}-{hashlib.sha256(described.encode()).hexdigest()[:16]}.npz"
+    path = cache_directory() / f"{name}-{hashlib.sha256(described.encode()).hexdigest()[:16]}.npz"
     manifest = path.with_suffix(".json")
     if path.exists() and manifest.exists():
         content = path.read_bytes()

@@ -94,7 +94,7 @@ def train(
         step, state = checkpoints.load(state)
     log = MetricsLog(None if directory is None else directory / "metrics.jsonl", resume_at=step if resume else None)
     learners, watched, means = state.learners, state.watched, state.means
-    timer = Stopwatch(step)
+    timer = Stopwatch()
 
     with Progress(program.steps, step, show=progress) as bar:
         while step < (end := int(watched.cooling.end)):
@@ -104,6 +104,10 @@ def train(
             )
             means = jax.tree.map(jnp.add, means, chunk)
             step = stop
+            if timer.compiling:
+                jax.block_until_ready(learners)
+                timer.restart(step)
+                bar.begun(step)
             last = step == end
 
             if np.min(np.atleast_1d(learners.guard.consecutive)) >= schedule.patience:

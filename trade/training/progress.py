@@ -9,7 +9,9 @@ from rich.console import Console
 from rich.progress import BarColumn, TextColumn, TimeRemainingColumn
 from rich.progress import Progress as RichProgress
 
-SHORT = {"forward_kl": "nll", "validation_nll": "val"}
+SHORT = {"forward_kl": "nll", "validation_nll": "val", "held_out_nll": "held-out nll", "ess_least": "least ess"}
+HIDDEN = ("step", "lambda", "boundary_ess", "reweighted", "gradient")  # for metrics.jsonl
+SHARES = ("ess", "reached")  # what is shown in per cent
 
 
 class Progress:
@@ -29,6 +31,7 @@ class Progress:
         self.started = time.monotonic()
         self.first = done
         self.next_line = done
+        self.compiled = False
         self.bar = RichProgress(
             TextColumn("[bold]{task.completed}/{task.total}"),
             BarColumn(bar_width=24),
@@ -42,7 +45,17 @@ class Progress:
 
     def __enter__(self) -> Self:
         self.bar.start()
+        if self.show and not self.live:
+            self.console.print("Compiling ...", highlight=False)
         return self
+
+    def begun(self, step: int) -> None:
+        """The first steps are done: from here on the rate counts, without compilation."""
+        if self.compiled:
+            return
+        if self.show and not self.live:
+            self.console.print(f"Compiled in {time.monotonic() - self.started:.0f} s.", highlight=False)
+        self.compiled, self.first, self.started = True, step, time.monotonic()
 
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
@@ -52,15 +65,15 @@ class Progress:
     def report(self, row: dict[str, Any]) -> None:
         """Remember the newest value of every metric, averaged over seeds."""
         for name, value in row.items():
-            if name == "step" or value is None:
+            if name in HIDDEN or value is None:
                 continue
             numbers = [v for v in (value if isinstance(value, list) else [value]) if v is not None]
             mean = float(np.mean(numbers)) if numbers else float("nan")
             if name == "skipped":
                 if mean > 0:
                     self.values[name] = f"{mean:.0f}"
-            elif name.startswith("ess@"):
-                self.values[name] = f"{100 * mean:.1f}%"
+            elif name.startswith(SHARES):
+                self.values[SHORT.get(name, name)] = f"{100 * mean:.1f}%"
             else:
                 self.values[SHORT.get(name, name)] = f"{mean:.4g}"
 
@@ -68,11 +81,13 @@ class Progress:
         """Show where the run is."""
         rate = (step - self.first) / max(time.monotonic() - self.started, 1e-9)
         text = "  ".join(f"{k} {v}" for k, v in self.values.items())
-        self.bar.update(self.task, completed=step, rate=rate, values=text)
+        self.bar.update(self.task, completed=step, total=self.total, rate=rate, values=text)
         if self.show and not self.live and (step >= self.next_line or step == self.total):
-            left = (self.total - step) / max(rate, 1e-9)
+            left = (
+                f"{rate:.1f} steps/s  {(self.total - step) / max(rate, 1e-9):.0f} s left  " if step > self.first else ""
+            )
             self.console.print(
-                f"step {step}/{self.total}  {rate:.1f} steps/s  {left:.0f} s left  {text}",
+                f"step {step}/{self.total}  {left}{text}",
                 highlight=False,
                 soft_wrap=True,
             )

@@ -154,18 +154,14 @@ class Watch:
 
 
 class Stopwatch:
-    """Time in training, without that of the first chunk's compilation.
+    """Time in training, without that of the first chunk, which is spent on compilation."""
 
-    Args:
-        step: The step at which it starts.
-    """
-
-    def __init__(self, step: int) -> None:
-        self.first, self.began = step, time.monotonic()
+    def __init__(self) -> None:
+        self.first, self.began, self.compiling = 0, time.monotonic(), True
 
     def restart(self, step: int) -> None:
-        """Forget what was before."""
-        self.first, self.began = step, time.monotonic()
+        """From a step on, which is compiled."""
+        self.first, self.began, self.compiling = step, time.monotonic(), False
 
     @property
     def seconds(self) -> float:
