@@ -4,7 +4,8 @@ import math
 from collections.abc import Iterable
 from dataclasses import dataclass, replace
 from numbers import Real
-from typing import Literal
+from types import ModuleType
+from typing import Any, Literal
 
 import jax.numpy as jnp
 import numpy as np
@@ -28,6 +29,8 @@ class Condition:
         scale: ``"log"`` or ``"linear"``.
         boundary: Conditions c0 at which data (or another boundary term) is given;
             empty means "wherever ``fit`` is given data".
+        knee: On a linear scale with one boundary value, the distance from it up to which the chart is linear; beyond,
+            it is logarithmic: asinh((c - c0) / knee). From a prior to a posterior most changes at small powers.
 
     Example:
         >>> temperature = Condition(300.0, 600.0, scale="log", boundary=600.0)
@@ -39,6 +42,7 @@ class Condition:
     high: float
     scale: Literal["log", "linear"] = "log"
     boundary: tuple[float, ...] = ()
+    knee: float | None = None
 
     def __post_init__(self) -> None:
         if self.scale not in ("log", "linear"):
@@ -54,6 +58,10 @@ class Condition:
             raise TradeError(f"Condition with scale='log' needs low > 0, got low={self.low:g}.")
         values = self.boundary if isinstance(self.boundary, Iterable) else (self.boundary,)
         object.__setattr__(self, "boundary", tuple(sorted(self.check(c, "boundary value") for c in values)))
+        if self.knee is not None and (self.scale != "linear" or len(self.boundary) != 1 or not self.knee > 0):
+            raise TradeError(
+                f"Condition knee must be positive, on a linear scale with one boundary value, got {self.knee!r}."
+            )
 
     def check(self, c: float, name: str = "condition") -> float:
         """Return c as a float, or refuse it when it lies outside the range."""
@@ -73,16 +81,32 @@ class Condition:
         """The same condition with other boundary values."""
         return replace(self, boundary=tuple(values))
 
+    def _stretched(self, c: Any, of: ModuleType) -> Any:
+        """The coordinate in which the chart is linear, less its value in the middle of the range."""
+        if self.knee is not None:
+            return of.arcsinh((c - self.boundary[0]) / self.knee) - self._middle
+        # The ratio before the logarithm: a difference of logarithms would lose float32 digits.
+        return of.log(c / self._centre) if self.scale == "log" else c - self._centre
+
     @property
     def _ends(self) -> tuple[float, float]:
-        ends = (self.low, self.high)
-        return (math.log(ends[0]), math.log(ends[1])) if self.scale == "log" else ends
+        if self.knee is not None:
+            return tuple(math.asinh((c - self.boundary[0]) / self.knee) for c in (self.low, self.high))  # pyright: ignore
+        return (math.log(self.low), math.log(self.high)) if self.scale == "log" else (self.low, self.high)
+
+    @property
+    def _middle(self) -> float:
+        return 0.5 * sum(self._ends)
 
     @property
     def _centre(self) -> float:
         """The condition at u = 0."""
-        middle = 0.5 * sum(self._ends)
-        return math.exp(middle) if self.scale == "log" else middle
+        return float(self._unstretched(0.0, np))
+
+    def _unstretched(self, v: Any, of: ModuleType) -> Any:
+        if self.knee is not None:
+            return self.boundary[0] + self.knee * of.sinh(v + self._middle)
+        return math.exp(self._middle) * of.exp(v) if self.scale == "log" else self._middle + v
 
     @property
     def slope(self) -> float:
@@ -92,20 +116,16 @@ class Condition:
 
     def chart(self, c: ArrayLike) -> Array:
         """The chart u(c), which is -1 at ``low`` and 1 at ``high``."""
-        c = jnp.asarray(c, dtype=jnp.result_type(float))
-        # The ratio before the logarithm: a difference of logarithms would lose float32 digits.
-        return (jnp.log(c / self._centre) if self.scale == "log" else c - self._centre) / self.slope
+        return self._stretched(jnp.asarray(c, dtype=jnp.result_type(float)), jnp) / self.slope
 
     def unchart(self, u: ArrayLike) -> Array:
         """The condition c at chart coordinate u."""
-        v = self.slope * jnp.asarray(u)
-        return self._centre * jnp.exp(v) if self.scale == "log" else self._centre + v
+        return self._unstretched(self.slope * jnp.asarray(u), jnp)
 
     @property
     def walls(self) -> np.ndarray:
         """The chart coordinates of the boundary values, in NumPy: never traced."""
-        values = np.asarray(self.boundary, dtype=float)
-        return (np.log(values / self._centre) if self.scale == "log" else values - self._centre) / self.slope
+        return self._stretched(np.asarray(self.boundary, dtype=float), np) / self.slope
 
     def boundary_chart(self) -> Array:
         """The chart coordinates of the boundary values."""
@@ -120,9 +140,7 @@ class Condition:
 
     def grid(self, points: int) -> np.ndarray:
         """Conditions evenly spaced in the chart over the whole range."""
-        low, high = self._ends
-        v = np.linspace(low, high, points)
-        c = np.exp(v) if self.scale == "log" else v
+        c = self._unstretched(self.slope * np.linspace(-1.0, 1.0, points), np)
         c[0], c[-1] = self.low, self.high
         return c
 

@@ -33,7 +33,7 @@ from trade.objectives.points import ModelPoints
 from trade.objectives.term import Objective, Problem
 from trade.objectives.trade import Trade
 from trade.sampling.importance import Weighted, weighted_samples
-from trade.target import AbstractTarget, check_condition_dependence
+from trade.target import AbstractTarget, check_condition_dependence, with_knee
 from trade.training.compilation import keep_compiled
 from trade.training.loop import Schedule, train
 from trade.training.optimiser import Adam
@@ -118,7 +118,10 @@ def load(
         target: The target, when it is not one of the shipped ones.
     """
     final, best, settings, metrics, known = saved.load_models(Path(directory), flow)
-    return Run(target if target is not None else known, final, best, metrics, settings)
+    target = known if target is None else target
+    if target is not None and best[0].condition.knee is not None:  # the chart that the run was trained in
+        target = target.with_condition(best[0].condition)
+    return Run(target, final, best, metrics, settings)
 
 
 def fit(
@@ -201,6 +204,7 @@ def fit(
 
     everything = make_problem(target, sampled(target) if data is None else data)
     problem, apart = hold_out(everything, held_out)
+    target = problem.target
     program = Program(objective, optimiser, steps)
     chosen = flow if flow is not None else default_flow(target, jnp.concatenate(problem.data) if problem.data else None)
     keys = [jax.random.key(seed + i) for i in range(seeds or 1)]
@@ -266,7 +270,8 @@ def _announce(
     recipe = getattr(flow, "recipe", flow)
     limit = "" if watch.minutes is None else f" or {watch.minutes:g} minutes"
     lines = {
-        "target": f"states of shape {problem.target.shape}, c from {condition.low:g} to {condition.high:g}",
+        "target": f"states of shape {problem.target.shape}, c from {condition.low:g} to {condition.high:g}"
+        + ("" if condition.knee is None else f", logarithmic beyond {condition.knee:.3g}"),
         "data": ", ".join(data) or "none",
         "flow": brief(recipe, ("shape", "condition", "observation_size")),
         "objective": brief(program.objective),
@@ -281,11 +286,13 @@ def _announce(
 def _default_objective(target: AbstractTarget) -> Trade:
     """``Trade()``, energy-free without a density, with the target's symmetries.
 
-    On a GPU it has four times the states, which cost little there; of large ones it has fewer.
+    On a GPU it has four times the model's states, which cost little there; of large ones it has fewer. Not so of data:
+    the more of them a step sees, the sooner it knows them by heart.
     """
-    more = (1 if jax.default_backend() == "cpu" else 4) / max(prod(target.shape) / 64, 1.0)
+    less = max(prod(target.shape) / 64, 1.0)
+    more = 1 if jax.default_backend() == "cpu" else 4
     density = TrueDensity() if target.has_density else EnergyFree()
-    points, batch = max(int(64 * more), 16), max(int(512 * more), 128)
+    points, batch = max(int(64 * more / less), 16), max(int(512 / less), 128)
     gradient = Gradient(
         points=ModelPoints(symmetries=target.has_symmetry), density=density, points_per_condition=points
     )
@@ -337,6 +344,9 @@ def make_problem(target: AbstractTarget, data: Data | None) -> Problem:
     if ordered and target.has_density:
         head = [None if v is None else v[:256] for v in ordered[0]]
         check_condition_dependence(target, head[0], head[1])  # pyright: ignore
+        charted = with_knee(target, condition, ordered[0][0][:2000])
+        if charted != condition:
+            target, condition = target.with_condition(charted), charted
     observations = tuple(y for _, y in ordered if y is not None) if target.observation_shape else None
     return Problem(target, condition, tuple(x for x, _ in ordered), observations)
 

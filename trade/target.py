@@ -2,6 +2,10 @@
 
 from abc import abstractmethod
 from collections.abc import Callable
+from copy import copy
+from dataclasses import replace
+from math import prod
+from typing import Self
 
 import equinox as eqx
 import jax
@@ -82,6 +86,12 @@ class AbstractTarget(eqx.Module):
         """∂_u log q(x|c(u)), the derivative in the chart."""
         c, slope = jax.jvp(self.condition.unchart, (u,), (jnp.ones_like(u),))
         return self.condition_derivative(x, c, y) * slope
+
+    def with_condition(self, condition: Condition) -> Self:
+        """The same target under another chart of the same range."""
+        other = copy(self)
+        object.__setattr__(other, "condition", condition)
+        return other
 
     def rebuild(self, log_p0: Array, x: Array, c: Array, c0: Array, y: Array | None = None) -> Array:
         """log q(x|c) from log p(x|c0) alone, for energy-free training (Section 4.3.5)."""
@@ -313,3 +323,27 @@ def check_condition_dependence(target: AbstractTarget, x: Array, y: Array | None
             "The dependence of log_density on c is constant (its derivative is the same at every data point,"
             f" {float(scores[0, 0]):g}): TRADE needs a dependence on the condition that changes with x."
         )
+
+
+def with_knee(target: AbstractTarget, condition: Condition, x: Array) -> Condition:
+    """The condition with a chart that suits a power: linear near a boundary value at an end, logarithmic beyond.
+
+    Where log q = a(x) + c b(x), as from a prior to a posterior, a density that contracts in d dimensions changes at a
+    speed of √(d/2)/c: constant in log c, from c = √(d/2)/s on, where s is the speed at the boundary value, the standard
+    deviation of b there. Other conditions come back as they are.
+
+    Args:
+        target: The family of densities, without observations.
+        condition: Its condition with the boundary values filled in.
+        x: States at the boundary value.
+    """
+    ends = condition.scale == "linear" and condition.knee is None and len(condition.boundary) == 1
+    if not ends or target.observation_shape is not None or min(abs(abs(condition.walls) - 1.0)) > 1e-6:
+        return condition
+    c = jnp.linspace(condition.low, condition.high, 4)
+    slopes = jax.vmap(lambda t: jax.vmap(lambda v: target.condition_derivative(v, t))(x))(c)
+    speed = float(jnp.std(slopes[0]))
+    if not jnp.allclose(slopes, slopes[:1], rtol=1e-3, atol=1e-3 * speed) or not speed > 0:
+        return condition
+    knee = (prod(target.shape) / 2) ** 0.5 / speed
+    return replace(condition, knee=knee) if knee < 0.5 * (condition.high - condition.low) else condition

@@ -79,7 +79,7 @@ class Monitor:
                 for c, states in self.validation.items()
             ]
             score = values["validation_nll"] = np.mean(found, axis=0)
-        return Judged(values, score, held_out, learned)
+        return Judged(values, score, held_out, learned, self.problem.target.has_density)
 
     def _pairs(self, walls: np.ndarray) -> list[tuple[float, States]]:
         return list(zip(walls.tolist(), self.held_out, strict=False))
@@ -119,7 +119,8 @@ def over_seeds(function: Callable[[Any], Array], flows: Any, *, many: bool) -> A
 def _ess(flows: Any, target: AbstractTarget, u: Array, y: Array | None, key: Array, n: int, *, many: bool) -> Array:
     def one(flow: Any) -> Array:
         x, log_p = model_states(flow, u, y, n, key)
-        return kish_ess(at_points(target.log_density_at, x, u, y) - log_p)
+        log_weight = at_points(target.log_density_at, x, u, y) - log_p
+        return kish_ess(jnp.where(jnp.isnan(log_weight), -jnp.inf, log_weight))  # counted as invalid by the objective
 
     return over_seeds(one, flows, many=many)
 

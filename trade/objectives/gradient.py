@@ -18,6 +18,8 @@ from trade.objectives.norm import Cauchy, Norm
 from trade.objectives.points import ModelPoints, at_points
 from trade.objectives.term import Clock, Outcome, Problem, State, Term, first_non_finite, freeze
 
+MOST_INVALID = 0.1
+
 
 def residual(model_score: Array, target_score: Array, expectation: Array) -> Array:
     """Eq. 19 inside the norm: ∂_u log p_θ - ∂_u log q + Ē(u), zero for the true density (Theorem 4.1)."""
@@ -28,6 +30,18 @@ def truncated(log_weight: Array, largest: float) -> Array:
     """Weights of sum one along the last axis, none larger than ``largest`` times their mean."""
     weights = jnp.minimum(jax.nn.softmax(log_weight, axis=-1), largest / log_weight.shape[-1])
     return weights / weights.sum(axis=-1, keepdims=True)
+
+
+def impossible(log_q: Array, score: Array) -> tuple[Array, Array, Array]:
+    """States whose density is no number, taken for states outside the support; and which part of all they are.
+
+    A simulator that overflows far out says so for a few states of a model that is still learning. Of more than
+    ``MOST_INVALID`` of them the density itself is wrong: then nothing is changed, and the step is refused.
+    """
+    bad = jnp.isnan(log_q) | jnp.isposinf(log_q) | (jnp.isfinite(log_q) & ~jnp.isfinite(score))
+    part = jnp.mean(bad, dtype=log_q.dtype)
+    outside = bad & (part < MOST_INVALID)
+    return jnp.where(outside, -jnp.inf, log_q), jnp.where(outside, 0.0, score), part
 
 
 @dataclass(frozen=True)
@@ -99,20 +113,20 @@ class Gradient(Term):
         shape = (self.conditions_per_step, self.points_per_condition)
         frozen = freeze(flow)
 
-        def evaluate(x: Array, u: Array, y: Array | None) -> tuple[Array, Array]:
-            return jax.lax.stop_gradient(self.density.evaluate(frozen, problem, x, u, y))
+        def evaluated(x: Array, u: Array, y: Array | None) -> tuple[Array, Array, Array]:
+            return impossible(*at_points(lambda v, *c: self.density.evaluate(frozen, problem, v, *c), x, u, y))
 
         u = self.conditions.sample(sampler_state, keys[0], shape[0], problem, clock)
         y = problem.draw_observations(keys[1], shape[0])
         x, log_own, log_base, own = self.points.draw(frozen, u, y, shape[1], keys[2])
-        drawn = Drawn(x, log_base, *at_points(evaluate, x, u, y))
+        log_q, target_score, invalid = jax.lax.stop_gradient(evaluated(x, u, y))
+        drawn = Drawn(x, log_base, log_q, target_score)
         expectation_state = self.expectation.refresh(expectation_state, frozen, self.density, problem, clock, keys[3])
         mean = self.expectation.estimate(expectation_state, frozen, self.density, problem, u, y, drawn, keys[4])
-        log_q, target_score = drawn.log_q, drawn.score
         if self.points.moves:
             perturb = jax.vmap(jax.vmap(lambda v, k: self.points.perturb(v, problem, k)))
             x = perturb(x, jax.random.split(keys[5], shape))
-            log_q, target_score = at_points(evaluate, x, u, y)
+            log_q, target_score, invalid = jax.lax.stop_gradient(evaluated(x, u, y))
 
         log_p, model_score = at_points(lambda v, *c: log_prob_and_score(flow, v, *c), x, u, y)
         values = self.norm(residual(model_score, target_score, jax.lax.stop_gradient(mean)[:, None]))
@@ -132,5 +146,5 @@ class Gradient(Term):
             total = total + self.reweighted * parts[1]
             suspects = suspects + jax.lax.stop_gradient(forward)
         suspect = first_non_finite(suspects, problem.condition.unchart(u))
-        notes = self.conditions.notes(sampler_state, problem)
+        notes = self.conditions.notes(sampler_state, problem) | {"invalid": invalid}
         return total, Outcome((sampler_state, expectation_state), suspect, parts, notes)

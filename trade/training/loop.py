@@ -123,10 +123,14 @@ def train(
                 bar.report(row)
             if step % schedule.evaluate == 0 or last:
                 judged = evaluate(learners.flow, jax.random.fold_in(key, step))
-                watched, lost = watch.compare(watched, learners.flow, judged, step, many=many)
-                learners = eqx.tree_at(lambda v: v.trust, learners, watch.trusted(learners.trust, lost))
+                begun = bool(np.min(log.newest("lambda", [0.0])) > 0.0)
+                watched, lost = watch.compare(watched, learners.flow, judged, step, begun=begun, many=many)
+                heart = watch.memorises(judged) & begun & judged.weighted
+                learners = eqx.tree_at(lambda v: v.trust, learners, watch.trusted(learners.trust, lost, heart))
                 early = program.optimiser.may_end_early
-                cooling = watch.ends(watched, step, program.steps, reached(log), timer, may_end_early=early)
+                cooling = watch.ends(
+                    watched, step, program.steps, min(log.newest("reached", [-1.0])), timer, may_end_early=early
+                )
                 watched = eqx.tree_at(lambda w: w.cooling, watched, cooling)
                 row = {"step": step, **{k: np.asarray(v).tolist() for k, v in judged.values.items()}}
                 log.append(row | ({"lost": lost.tolist()} if lost.any() else {}))
@@ -136,14 +140,6 @@ def train(
                 checkpoints.save(step, Trained(learners, watched, means))
             bar.advance(step)
     return Trained(learners, watched, means), log
-
-
-def reached(log: MetricsLog) -> float | None:
-    """The part of the range that every seed has reached, where the objective says it."""
-    for row in reversed(log.rows):
-        if "reached" in row:
-            return min(row["reached"])
-    return None
 
 
 def explain(learners: Learner, step: int, program: Program) -> str:

@@ -39,6 +39,11 @@ class MetricsLog:
             with self.path.open("a") as file:
                 file.write(json.dumps(row) + "\n")
 
+    def newest(self, name: str, default: list[float]) -> list[float]:
+        """The last values reported under a name, one a seed."""
+        found = next((row[name] for row in reversed(self.rows) if row.get(name) is not None), default)
+        return [float("nan") if v is None else v for v in found]
+
 
 def read_metrics(path: Path) -> list[dict[str, Any]]:
     """The rows of a metrics file; a last line cut short by a crash is dropped."""

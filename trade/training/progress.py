@@ -72,6 +72,9 @@ class Progress:
             if name == "skipped":
                 if mean > 0:
                     self.values[name] = f"{mean:.0f}"
+            elif name == "invalid":
+                if mean > 0:
+                    self.values["density not finite"] = f"{mean:.2%}"
             elif name.startswith(SHARES):
                 self.values[SHORT.get(name, name)] = f"{100 * mean:.1f}%"
             else:

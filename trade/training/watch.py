@@ -22,12 +22,14 @@ class Judged(NamedTuple):
         score: What the best state has the least of; None leaves the last state the best.
         held_out: Negative log-likelihood of each held-out state at the boundary, of shape (seeds, n); may be empty.
         learned: The same of as many states of the training data.
+        weighted: Whether there is a density that could shape the model where data cannot.
     """
 
     values: dict[str, np.ndarray]
     score: np.ndarray | None
     held_out: np.ndarray
     learned: np.ndarray
+    weighted: bool = False
 
 
 class Watched(eqx.Module):
@@ -63,9 +65,11 @@ class Watch:
         gain: Nats by which the score must have fallen to be progress.
         cooling: Part of the whole run on which the learning rate falls to zero.
         minutes: Time after which the run ends, whatever is left of its steps; None sets no limit.
-        significance: Standard errors by which held-out data may get worse before the propagation is damped.
-        slack: Nats by which they may: the learning rate makes them rise and fall.
-        damping: Factor on the trust in the propagation, each time.
+        significance: Standard errors that are more than noise.
+        slack: Nats by which the boundary may get worse beyond its noise: the learning rate makes it rise and fall.
+        damping: Factor on the trust in the propagation each time the boundary is being lost.
+        least: The smallest trust; from it the way back is not too long.
+        most: The largest trust, where data are learned by heart and the density must shape them.
     """
 
     patience: float = 0.12
@@ -73,8 +77,10 @@ class Watch:
     cooling: float = 0.35
     minutes: float | None = None
     significance: float = 3.0
-    slack: float = 0.05
+    slack: float = 0.1
     damping: float = 0.5
+    least: float = 0.05
+    most: float = 10.0
 
     def __post_init__(self) -> None:
         if not 0.0 < self.cooling < 1.0 or not 0.0 < self.patience <= 1.0 or not 0.0 < self.damping <= 1.0:
@@ -100,10 +106,21 @@ class Watch:
     def _latest(self, steps: int) -> int:
         return int(np.ceil((1.0 - self.cooling) * steps))
 
-    def compare(self, old: Watched, flows: Any, judged: Judged, step: int, *, many: bool) -> tuple[Watched, np.ndarray]:
-        """Keep what is better; returns also which seeds are losing their boundary."""
-        lost = self._worse(judged.held_out, old.held_out) & self._worse(judged.learned, old.learned)
-        lower = _mean(judged.held_out) < _mean(np.asarray(old.held_out))
+    def compare(
+        self, old: Watched, flows: Any, judged: Judged, step: int, *, begun: bool, many: bool
+    ) -> tuple[Watched, np.ndarray]:
+        """Keep what is better; returns also which seeds are losing their boundary.
+
+        Args:
+            old: What is remembered.
+            flows: The flows now.
+            judged: What was found of them.
+            step: The step.
+            begun: Whether the propagation has. Before, the boundary is what it is.
+            many: Whether flows have a first axis of seeds.
+        """
+        lost = begun & self._worse(judged.held_out, old.held_out) & self._worse(judged.learned, old.learned)
+        lower = (_mean(judged.held_out) < _mean(np.asarray(old.held_out))) | (not begun)
         if judged.score is None:
             return eqx.tree_at(lambda w: w.best, old, flows), lost
         better = (judged.score < np.asarray(old.score)) & ~lost
@@ -129,16 +146,26 @@ class Watch:
         error = change.std(axis=1, ddof=1) / np.sqrt(change.shape[1])
         return ~(change.mean(axis=1) <= np.maximum(self.significance * error, self.slack))
 
-    def trusted(self, trust: Array, lost: np.ndarray) -> Array:
-        """Less of the propagation for seeds that lose their boundary; it comes back while they do not."""
-        return jnp.where(
-            jnp.asarray(lost).reshape(trust.shape),
-            self.damping * trust,
-            jnp.minimum(trust / np.sqrt(self.damping), 1.0),
-        )
+    def memorises(self, judged: Judged) -> np.ndarray:
+        """Seeds that know their data better than others of the same kind, by more than noise."""
+        if judged.held_out.shape[1] < 2:
+            return np.zeros(len(judged.held_out), bool)
+        gap = _mean(judged.held_out) - _mean(judged.learned)
+        each = [v.var(axis=1, ddof=1) / v.shape[1] for v in (judged.held_out, judged.learned)]
+        return gap > self.significance * np.sqrt(sum(each))
+
+    def trusted(self, trust: Array, lost: np.ndarray, memorises: np.ndarray) -> Array:
+        """How far the propagation is trusted: less where the boundary is being lost, more where data are memorised.
+
+        Otherwise it goes back to one by and by.
+        """
+        old = np.asarray(trust).reshape(-1)
+        back = np.where(old < 1.0, np.minimum(old / self.damping**0.5, 1.0), np.maximum(old * self.damping**0.1, 1.0))
+        new = np.where(lost, old * self.damping, np.where(memorises, np.maximum(old, 1.0) / self.damping**0.5, back))
+        return jnp.asarray(np.clip(new, self.least, self.most).reshape(trust.shape), trust.dtype)
 
     def ends(
-        self, watched: Watched, step: int, steps: int, reached: float | None, clock: "Stopwatch", *, may_end_early: bool
+        self, watched: Watched, step: int, steps: int, reached: float, clock: "Stopwatch", *, may_end_early: bool
     ) -> Cooling:
         """When the learning rate falls: begun now if nothing more is gained, or if time is running out."""
         begin, end = (int(v) for v in watched.cooling)
@@ -146,7 +173,7 @@ class Watch:
             return watched.cooling
         length = max(int(step * self.cooling / (1.0 - self.cooling)), 1)
         waited = step - int(np.max(np.asarray(watched.improved)))
-        idle = reached is not None and reached > 0.999 and waited >= self.patience * steps
+        idle = reached > 0.999 and waited >= self.patience * steps
         late = self.minutes is not None and clock.seconds + length / clock.rate(step) >= 60.0 * self.minutes
         if idle or late:
             begin, end = step, min(step + length, end)
