@@ -12,7 +12,7 @@ from jax import Array
 
 from trade.flows import spline
 from trade.flows.conditioner import MLP, ResidualMLP
-from trade.flows.coupling import SplineCoupling
+from trade.flows.coupling import SplineCoupling, bounded
 from trade.flows.latent import scaled
 
 
@@ -53,9 +53,8 @@ class CircularCoupling(SplineCoupling):
         return jnp.concatenate([first, jnp.where(angular, jnp.cos(turn * passive), 0.0)])
 
     def _placed(self, log_scale: Array, shift: Array) -> tuple[Array, Array]:
-        """An angle has no scale; it is turned by the angle of a vector, which can follow another angle all round."""
-        angular = self.angular[self.passive :]
-        turn = self.interval / pi * jnp.arctan2(shift, jnp.where(angular, 1.0 + log_scale, 1.0))
+        """An angle has no scale, and is turned by less than half a circle."""
+        angular, turn = self.angular[self.passive :], bounded(shift, self.interval)
         log_scale, shift = super()._placed(log_scale, shift)
         return jnp.where(angular, 0.0, log_scale), jnp.where(angular, turn, shift)
 

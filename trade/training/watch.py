@@ -72,8 +72,8 @@ class Watch:
         most: The largest trust, where data are learned by heart and the density must shape them.
     """
 
-    patience: float = 0.12
-    gain: float = 0.002
+    patience: float = 0.2
+    gain: float = 0.001
     cooling: float = 0.35
     minutes: float | None = None
     significance: float = 3.0
