@@ -119,8 +119,9 @@ def evidence(
 ) -> Estimate:
     """log p(y) = ∫₀¹ E_β[log p(y|ψ)] dβ, for a power posterior with a likelihood and a normalised prior.
 
-    The condition must reach from β = 0 to 1 on a linear scale. The error is that of the integral (sampling and
-    quadrature), and its difference to importance sampling at β = 1, which knows nothing of other powers.
+    The condition must reach from β = 0 to 1 on a linear scale. Beside the integral there is importance sampling at β = 1,
+    which knows nothing of other powers. The value is that of the two with the smaller error (sampling and quadrature), and
+    their difference is part of the error.
 
     Args:
         model: A flow trained over β.
@@ -137,12 +138,15 @@ def evidence(
     key_integral, key_weights = jax.random.split(key)
     weighted = log_mean_weight(weighted_samples(model, target, key_weights, samples, 1.0, observation).log_weight)
     y = None if observation is None else jnp.asarray(observation, float)
-    beta = np.linspace(0.0, 1.0, points) ** 3
-    u = np.asarray(model.condition.chart(beta), np.float64)
-    # log q is linear in β: the variance of its derivative is the slope of the mean.
-    mean, error, variance = _expectations(model, target, u, y, key_integral, samples)
-    curve = thermodynamic_integration(beta, u, mean, error, 0.0, variance)
-    return Estimate(float(curve.log_z[-1]), float(np.hypot(curve.error[-1], curve.log_z[-1] - weighted.value)))
+    beta = np.linspace(0.0, 1.0, points) ** 3 if model.condition.knee is None else model.condition.grid(points)
+    u = model.condition.chart(beta)
+    slope = np.asarray(jax.vmap(jax.grad(model.condition.unchart))(u), np.float64)
+    # log q is linear in β: the variance of its derivative in β is the slope of the mean.
+    mean, error, variance = _expectations(model, target, np.asarray(u, np.float64), y, key_integral, samples)
+    curve = thermodynamic_integration(beta, beta, mean / slope, error / slope, 0.0, variance / slope**2)
+    integral = Estimate(float(curve.log_z[-1]), float(curve.error[-1]))
+    best = min(integral, weighted, key=lambda e: e.error)
+    return Estimate(best.value, float(np.hypot(best.error, integral.value - weighted.value)))
 
 
 def thermodynamic_integration(

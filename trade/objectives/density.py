@@ -15,6 +15,8 @@ from trade.objectives.term import Problem
 class Density(Protocol):
     """A member of this axis, for one state."""
 
+    known: bool  # whether q is known apart from the flow, so that weights to it are a judgement of the flow
+
     def evaluate(
         self, flow: AbstractDistribution, problem: Problem, x: Array, u: Array, y: Array | None
     ) -> tuple[Array, Array]:
@@ -25,6 +27,8 @@ class Density(Protocol):
 @dataclass(frozen=True)
 class TrueDensity:
     """The target's own log density."""
+
+    known = True
 
     def evaluate(
         self, flow: AbstractDistribution, problem: Problem, x: Array, u: Array, y: Array | None
@@ -40,6 +44,8 @@ class EnergyFree:
 
     The target's ``rebuild`` rule says how, e.g. ``trade.boltzmann``.
     """
+
+    known = False
 
     def evaluate(
         self, flow: AbstractDistribution, problem: Problem, x: Array, u: Array, y: Array | None

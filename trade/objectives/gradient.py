@@ -147,4 +147,6 @@ class Gradient(Term):
             suspects = suspects + jax.lax.stop_gradient(forward)
         suspect = first_non_finite(suspects, problem.condition.unchart(u))
         notes = self.conditions.notes(sampler_state, problem) | {"invalid": invalid}
+        if not self.density.known:  # at the boundary such weights are all the same, however good the flow
+            notes.pop("boundary_ess", None)
         return total, Outcome((sampler_state, expectation_state), suspect, parts, notes)

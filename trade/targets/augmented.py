@@ -7,7 +7,7 @@ from jax import Array
 
 from trade.condition import Condition
 from trade.errors import TradeError
-from trade.target import AbstractTarget
+from trade.target import AbstractTarget, Bound
 
 
 class Augmented(AbstractTarget):
@@ -59,6 +59,20 @@ class Augmented(AbstractTarget):
         """log q(x|c) plus the normalised log density of the extra coordinates."""
         own, extra = jnp.split(x, [self.inner.shape[0]])
         return self.inner.log_density(own, c) + jax.scipy.stats.norm.logpdf(extra, scale=self._deviation(c)).sum()
+
+    def with_condition(self, condition: Condition) -> "Augmented":
+        """That of the inner target."""
+        return Augmented(self.inner.with_condition(condition), self.extra, self.exponent, self.reference)
+
+    @property
+    def angles(self) -> tuple[int, ...]:
+        """Those of the states themselves, which come first."""
+        return self.inner.angles
+
+    @property
+    def bounds(self) -> tuple[Bound, ...]:
+        """Extra coordinates have none."""
+        return (*self.inner.bounds, *[None] * self.extra) if self.inner.bounds else ()
 
     @property
     def has_symmetry(self) -> bool:

@@ -123,13 +123,16 @@ def train(
                 bar.report(row)
             if step % schedule.evaluate == 0 or last:
                 judged = evaluate(learners.flow, jax.random.fold_in(key, step))
-                begun = bool(np.min(log.newest("lambda", [0.0])) > 0.0)
-                watched, lost = watch.compare(watched, learners.flow, judged, step, begun=begun, many=many)
+                begun = min(log.newest("lambda", [1.0])) > 0.0
+                reached = min(log.newest("reached", [1.0]))
+                watched, lost = watch.compare(
+                    watched, learners.flow, judged, step, begun=begun, reached=reached, many=many
+                )
                 heart = watch.memorises(judged) & begun & judged.weighted
                 learners = eqx.tree_at(lambda v: v.trust, learners, watch.trusted(learners.trust, lost, heart))
                 early = program.optimiser.may_end_early
                 cooling = watch.ends(
-                    watched, step, program.steps, min(log.newest("reached", [-1.0])), timer, may_end_early=early
+                    watched, step, program.steps, reached if begun else 0.0, timer, may_end_early=early
                 )
                 watched = eqx.tree_at(lambda w: w.cooling, watched, cooling)
                 row = {"step": step, **{k: np.asarray(v).tolist() for k, v in judged.values.items()}}

@@ -13,6 +13,8 @@ from jax import Array
 from trade.errors import TradeError
 from trade.training.optimiser import Cooling
 
+WHOLE = 0.999  # of the range
+
 
 class Judged(NamedTuple):
     """What an evaluation found, one entry a seed.
@@ -107,7 +109,7 @@ class Watch:
         return int(np.ceil((1.0 - self.cooling) * steps))
 
     def compare(
-        self, old: Watched, flows: Any, judged: Judged, step: int, *, begun: bool, many: bool
+        self, old: Watched, flows: Any, judged: Judged, step: int, *, begun: bool, reached: float, many: bool
     ) -> tuple[Watched, np.ndarray]:
         """Keep what is better; returns also which seeds are losing their boundary.
 
@@ -117,6 +119,7 @@ class Watch:
             judged: What was found of them.
             step: The step.
             begun: Whether the propagation has. Before, the boundary is what it is.
+            reached: The part of the range that all seeds have reached; one where the objective has no such thing.
             many: Whether flows have a first axis of seeds.
         """
         lost = begun & self._worse(judged.held_out, old.held_out) & self._worse(judged.learned, old.learned)
@@ -124,6 +127,8 @@ class Watch:
         if judged.score is None:
             return eqx.tree_at(lambda w: w.best, old, flows), lost
         better = (judged.score < np.asarray(old.score)) & ~lost
+        if not judged.weighted and reached <= WHOLE:  # the likelihood at the boundary knows nothing of the range
+            better |= True
         progress = judged.score < np.asarray(old.mark) - self.gain
         new = Watched(
             best=choose(better, flows, old.best, many=many),
@@ -173,7 +178,7 @@ class Watch:
             return watched.cooling
         length = max(int(step * self.cooling / (1.0 - self.cooling)), 1)
         waited = step - int(np.max(np.asarray(watched.improved)))
-        idle = reached > 0.999 and waited >= self.patience * steps
+        idle = reached > WHOLE and waited >= self.patience * steps
         late = self.minutes is not None and clock.seconds + length / clock.rate(step) >= 60.0 * self.minutes
         if idle or late:
             begin, end = step, min(step + length, end)

@@ -55,6 +55,11 @@ class Molecule(AbstractTarget):
         self.shape = (len(self.free) + 2 * z_matrix.atoms - 5,)
 
     @property
+    def angles(self) -> tuple[int, ...]:
+        """The torsions."""
+        return self.torsions
+
+    @property
     def torsions(self) -> tuple[int, ...]:
         """Which coordinates of a state are torsions, by row of the Z-matrix."""
         return tuple(range(self.shape[0] - len(self.z_matrix.rows), self.shape[0]))
