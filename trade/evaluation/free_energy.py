@@ -119,9 +119,9 @@ def evidence(
 ) -> Estimate:
     """log p(y) = ∫₀¹ E_β[log p(y|ψ)] dβ, for a power posterior with a likelihood and a normalised prior.
 
-    The condition must reach from β = 0 to 1 on a linear scale. Beside the integral there is importance sampling at β = 1,
-    which knows nothing of other powers. The value is that of the two with the smaller error (sampling and quadrature), and
-    their difference is part of the error.
+    The condition must reach from β = 0 to 1 on a linear scale. Beside the integral there is importance sampling at
+    β = 1, which knows nothing of other powers. The value is that of the two with the smaller error (sampling and
+    quadrature), and their difference is part of the error.
 
     Args:
         model: A flow trained over β.
