@@ -3,7 +3,7 @@ PYTHON ?= python3
 VENV := .venv
 BIN := $(VENV)/bin
 
-.PHONY: demo test lint bench clean
+.PHONY: demo test lint bench zoo clean
 
 demo: $(VENV)/installed
 	$(BIN)/trade demo --out runs/demo --overwrite
@@ -18,6 +18,9 @@ lint: $(VENV)/installed-dev
 
 bench: $(VENV)/installed-bench
 	$(BIN)/python -m benchmarks.speed
+
+zoo: $(VENV)/installed
+	$(BIN)/python -m benchmarks.zoo
 
 $(VENV)/bin/python:
 	$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11) and "TRADE needs Python 3.11 or newer: make PYTHON=python3.12 ...")'

@@ -6,6 +6,7 @@ import equinox as eqx
 import jax
 import jax.numpy as jnp
 import numpy as np
+import optax
 from flowjax.bijections import RationalQuadraticSpline
 from flowjax.distributions import AbstractDistribution, StandardNormal
 from flowjax.flows import coupling_flow
@@ -19,13 +20,14 @@ from trade.fit import make_problem
 from trade.flows.coupling import layers_in_loop
 from trade.flows.standardise import adapt_to_data
 from trade.objectives.term import Problem, split_trainable
+from trade.training.optimiser import Cooling
 from trade.training.state import Program, begin, run_chunk
 
 TOTAL = 1_000_000  # length of the run that the timed steps are the beginning of
 
 
 def make(name: str, size: Size, data: np.ndarray) -> Contender:
-    """The contender ``trade``, ``trade-looped``, ``flowjax`` or ``flowjax-in-trade``.
+    """The contender ``trade``, ``trade-default``, ``trade-looped``, ``flowjax`` or ``flowjax-in-trade``.
 
     Args:
         name: Which of them.
@@ -33,11 +35,14 @@ def make(name: str, size: Size, data: np.ndarray) -> Contender:
         data: States at the boundary T = 1.
     """
     problem = make_problem(size.target, {1.0: data})
-    ours = name in ("trade", "trade-looped")
+    ours = name in ("trade", "trade-default", "trade-looped")
     unroll = layers_in_loop(size.blocks) if name == "trade-looped" else 0  # looped as in a short run
     flow = _trade_flow(size, unroll) if ours else _flowjax_flow(size)
     flow = adapt_to_data(flow, jnp.concatenate(problem.data))
-    steps, healthy = (_flowjax_training if name == "flowjax" else _training)(flow, problem, size)
+    if name == "flowjax":
+        steps, healthy = _flowjax_training(flow, problem, size)
+    else:
+        steps, healthy = _training(flow, problem, size, default=name == "trade-default")
     sample = _model_sampler(flow, problem, size) if ours else _flowjax_sampler(flow, size)
     arrays = jax.tree.leaves(split_trainable(flow)[0])
     return Contender(name, steps, sample, healthy, sum(a.size for a in arrays))
@@ -70,24 +75,28 @@ def _flowjax_flow(size: Size) -> AbstractDistribution:
 
 
 def _training(
-    flow: AbstractDistribution, problem: Problem, size: Size
+    flow: AbstractDistribution, problem: Problem, size: Size, *, default: bool = False
 ) -> tuple[Callable[[int], None], Callable[[], bool]]:
-    """Chunks of the package's own loop, for its own flow or another."""
-    gradient = trade.Gradient(
-        # From the first step on the whole range, as the peers do.
-        conditions=trade.GrowingInterval(full_at=0.0),
-        norm=trade.Squared(),
-        conditions_per_step=size.conditions,
-        points_per_condition=size.points,
+    """Chunks of the package's own loop, for its own flow or another: Eq. 20 as the peers have it, or the default."""
+    sizes = {"conditions_per_step": size.conditions, "points_per_condition": size.points}
+    # From the first step on the whole range, as the peers do.
+    residual = trade.Gradient(
+        trade.GrowingInterval(full_at=0.0), trade.ModelPoints(wider=0.0), norm=trade.Squared(), reweighted=0.0, **sizes
     )
-    objective = trade.Trade(gradient, trade.ForwardKL(batch=size.batch), start=0)
+    likelihood = trade.ForwardKL(batch=size.batch)
+    objective = (
+        trade.Trade(trade.Gradient(**sizes), likelihood, start=0)
+        if default
+        else trade.Trade(residual, likelihood, trade.Ramp(), start=0)
+    )
     program = Program(objective, trade.Adam(LEARNING_RATE, clip=CLIP), TOTAL)
     learner, done = begin(program, flow, problem, jax.random.key(1)), 0
+    never = Cooling(jnp.asarray(TOTAL), jnp.asarray(TOTAL))
 
     def steps(n: int) -> None:
         nonlocal learner, done
         first, stop = jnp.asarray(done), jnp.asarray(done + n)
-        learner, _ = run_chunk(program, learner, problem, first, stop, many=False)
+        learner, _ = run_chunk(program, learner, problem, first, stop, never, many=False)
         jax.block_until_ready(learner)
         done += n
 
@@ -101,7 +110,7 @@ def _flowjax_training(
     target, condition, data = size.target, problem.condition, problem.data[0]
     u0 = jnp.asarray(condition.chart(1.0)).reshape(1)
     params, static = eqx.partition(flow, eqx.is_inexact_array, is_leaf=lambda v: isinstance(v, NonTrainable))
-    optimiser = trade.Adam(LEARNING_RATE, clip=CLIP).transformation(TOTAL)
+    optimiser = optax.chain(optax.clip_by_global_norm(CLIP), optax.adam(LEARNING_RATE))
 
     def loss(params: AbstractDistribution, static: AbstractDistribution, key: Array) -> Array:
         flow = unwrap(eqx.combine(params, static, is_leaf=lambda v: isinstance(v, NonTrainable)))

@@ -29,6 +29,7 @@ from trade.experiments.results import commit, hardware
 
 MODULES = {
     "trade": "benchmarks.peers_jax",
+    "trade-default": "benchmarks.peers_jax",
     "trade-looped": "benchmarks.peers_jax",
     "flowjax": "benchmarks.peers_jax",
     "flowjax-in-trade": "benchmarks.peers_jax",
@@ -36,7 +37,7 @@ MODULES = {
     "zuko-coupling": "benchmarks.peers_torch",
     "normflows": "benchmarks.peers_torch",
 }
-Peer = Literal["trade-looped", "flowjax", "flowjax-in-trade", "zuko", "zuko-coupling", "normflows"]
+Peer = Literal["trade-default", "trade-looped", "flowjax", "flowjax-in-trade", "zuko", "zuko-coupling", "normflows"]
 Times = dict[str, dict[str, list[float]]]
 PACKAGES = ("jax", "flowjax", "torch", "zuko", "normflows", "openmm")
 BUSY = 0.3  # cores in use by others above which the times are called unreliable
@@ -56,7 +57,7 @@ class Options:
     """
 
     sizes: tuple[Literal["small", "large"], ...] = ("small", "large")
-    peers: tuple[Peer, ...] = ("flowjax", "flowjax-in-trade", "zuko", "zuko-coupling", "normflows")
+    peers: tuple[Peer, ...] = ("trade-default", "flowjax", "flowjax-in-trade", "zuko", "zuko-coupling", "normflows")
     rounds: int = 7
     seconds: float = 1.0
     out: Path = field(default_factory=lambda: Path("results/benchmarks.json"))
