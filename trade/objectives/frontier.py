@@ -60,9 +60,8 @@ class Frontier:
     def init(self, problem: Problem) -> State:
         """Every interval is its boundary value; the ESS begins at the threshold, neither good nor bad."""
         walls = problem.condition.boundary_chart()
-        return FrontierState(
-            jnp.stack([walls, walls], axis=1), jnp.full((len(walls), 2), self.threshold), jnp.zeros(len(walls))
-        )
+        good = jnp.full((len(walls), 2), self.threshold, walls.dtype)  # a weak type would compile twice
+        return FrontierState(jnp.stack([walls, walls], axis=1), good, jnp.zeros_like(walls))
 
     def sample(self, state: FrontierState, key: Array, n: int, problem: Problem, clock: Clock) -> Array:
         """The boundary values, the ends that can move, and the rest uniform over the intervals."""
@@ -94,7 +93,7 @@ class Frontier:
         low = jnp.minimum(ends[:, 0] - pace[:, 0], walls)
         high = jnp.maximum(ends[:, 1] + pace[:, 1], walls)
         # Neighbours that would cross meet halfway.
-        meet = 0.5 * (high[:-1] + low[1:])
+        meet = jnp.clip(0.5 * (high[:-1] + low[1:]), walls[:-1], walls[1:])
         crossed = low[1:] < high[:-1]
         low = low.at[1:].set(jnp.where(crossed, meet, low[1:]))
         high = high.at[:-1].set(jnp.where(crossed, meet, high[:-1]))
