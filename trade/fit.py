@@ -9,7 +9,6 @@ from typing import Any
 import equinox as eqx
 import jax
 import jax.numpy as jnp
-import numpy as np
 from flowjax.distributions import AbstractDistribution
 from jax import Array
 from jax.typing import ArrayLike
@@ -18,6 +17,7 @@ from rich.markup import escape
 
 from trade import saved
 from trade.config import brief
+from trade.data import Data, check_data, hold_out, make_problem, sampled
 from trade.errors import TradeError
 from trade.evaluation.divergence import Estimate
 from trade.evaluation.free_energy import FreeEnergy, by_importance, by_integration, evidence
@@ -33,14 +33,12 @@ from trade.objectives.points import ModelPoints
 from trade.objectives.term import Objective, Problem
 from trade.objectives.trade import Trade
 from trade.sampling.importance import Weighted, weighted_samples
-from trade.target import AbstractTarget, check_condition_dependence, with_knee
+from trade.target import AbstractTarget
 from trade.training.compilation import keep_compiled
 from trade.training.loop import Schedule, train
 from trade.training.optimiser import Adam
 from trade.training.state import Learner, Program, all_finite, begin
 from trade.training.watch import Watch
-
-Data = Mapping[float, Any]
 
 
 @dataclass(frozen=True)
@@ -180,8 +178,8 @@ def fit(
         >>> import jax, trade
         >>> target = trade.Target(lambda x, T: -(x**2).sum() / T, (2,), trade.Condition(0.5, 1.0))
         >>> samples = jax.random.normal(jax.random.key(0), (500, 2)) / 2**0.5
-        >>> run = trade.fit(target, {1.0: samples}, steps=20, progress=False)
-        >>> run.model.sample(jax.random.key(1), 3, c=0.5).shape
+        >>> run = trade.fit(target, {1.0: samples})  # doctest: +SKIP
+        >>> run.model.sample(jax.random.key(1), 3, c=0.5).shape  # doctest: +SKIP
         (3, 2)
     """
     for name, value in (("steps", steps), ("seeds", 1 if seeds is None else seeds)):
@@ -297,96 +295,6 @@ def _default_objective(target: AbstractTarget) -> Trade:
         points=ModelPoints(symmetries=target.has_symmetry), density=density, points_per_condition=points
     )
     return Trade(gradient, ForwardKL(batch, symmetries=target.has_symmetry))
-
-
-def sampled(target: AbstractTarget, n: int = 200_000) -> Data | None:
-    """Exact samples at the boundary values, from a target that can draw them; None from others."""
-    try:
-        return {c: target.sample(jax.random.key(0), n, c) for c in target.condition.boundary} or None
-    except TradeError:
-        return None
-
-
-def hold_out(problem: Problem, part: float, most: int = 5_000) -> tuple[Problem, tuple[States, ...]]:
-    """Split off a part of the data at each boundary value, drawn at random, but no more than ``most`` states."""
-    if not problem.data or part == 0:
-        return problem, ()
-    kept, apart, of_kept, of_apart = [], [], [], []
-    for i, x in enumerate(problem.data):
-        n = min(int(part * len(x)), most)
-        order = jax.random.permutation(jax.random.key(i), len(x))
-        kept.append(x[order[n:]])
-        apart.append(x[order[:n]])
-        y = None if problem.observations is None else problem.observations[i]
-        of_kept.append(None if y is None else y[order[n:]])
-        of_apart.append(None if y is None else y[order[:n]])
-    observations = None if problem.observations is None else tuple(of_kept)
-    rest = Problem(problem.target, problem.condition, tuple(kept), observations)
-    if min(len(x) for x in apart) < 2:
-        return problem, ()
-    return rest, tuple(zip(apart, of_apart, strict=True))
-
-
-def make_problem(target: AbstractTarget, data: Data | None) -> Problem:
-    """Check the data and fill in the boundary values."""
-    checked = check_data(target, {} if data is None else data, "data")
-    condition = target.condition
-    if checked and not condition.boundary:
-        condition = condition.with_boundary(checked)
-    for c in checked:
-        if not any(np.isclose(c, b, rtol=1e-6) for b in condition.boundary):
-            known = ", ".join(f"{b:g}" for b in condition.boundary)
-            raise TradeError(f"data was given at c = {c:g}, which is no boundary value of the condition ({known}).")
-    missing = [b for b in condition.boundary if not any(np.isclose(c, b, rtol=1e-6) for c in checked)]
-    if checked and missing:
-        raise TradeError(f"data is missing at the boundary value {missing[0]:g}.")
-    ordered = [checked[c] for c in sorted(checked)]
-    if ordered and target.has_density:
-        head = [None if v is None else v[:256] for v in ordered[0]]
-        check_condition_dependence(target, head[0], head[1])  # pyright: ignore
-        charted = with_knee(target, condition, ordered[0][0][:2000])
-        if charted != condition:
-            target, condition = target.with_condition(charted), charted
-    observations = tuple(y for _, y in ordered if y is not None) if target.observation_shape else None
-    return Problem(target, condition, tuple(x for x, _ in ordered), observations)
-
-
-def check_data(target: AbstractTarget, data: Data, name: str) -> dict[float, tuple[Array, Array | None]]:
-    """Refuse data of the wrong shape, with NaN, empty, or at a condition out of range."""
-    if not isinstance(data, Mapping):
-        raise TradeError(f"{name} must be a dictionary {{condition: samples}}, got {type(data).__name__}.")
-    checked = {}
-    for c, value in data.items():
-        at = target.condition.check(c, f"{name} condition")
-        x, y = value if isinstance(value, tuple) else (value, None)
-        if (y is None) != (target.observation_shape is None):
-            raise TradeError(
-                f"{name} at c = {at:g} must be "
-                + ("(samples, observations)" if y is None else "samples without observations")
-                + " for this target."
-            )
-        x = _check_array(x, target.shape, f"{name} at c = {at:g}")
-        if y is not None:
-            y = _check_array(y, target.observation_shape or (), f"observations at c = {at:g}")
-            if len(y) != len(x):
-                raise TradeError(f"{name} at c = {at:g} has {len(x)} samples but {len(y)} observations.")
-        checked[at] = (x, y)
-    return checked
-
-
-def _check_array(value: Any, shape: tuple[int, ...], name: str) -> Array:
-    try:
-        array = np.asarray(value, dtype=np.float64)
-    except (TypeError, ValueError):
-        raise TradeError(f"{name} must be an array of numbers, got {type(value).__name__}.") from None
-    if array.ndim != len(shape) + 1 or array.shape[1:] != shape:
-        raise TradeError(f"{name} must have shape (n, {', '.join(map(str, shape))}), got {array.shape}.")
-    if len(array) == 0:
-        raise TradeError(f"{name} is empty: it must hold at least one sample.")
-    bad = int((~np.isfinite(array)).any(axis=tuple(range(1, array.ndim))).sum())
-    if bad:
-        raise TradeError(f"{name} has {bad} of {len(array)} samples with NaN or infinite values.")
-    return jnp.asarray(array, dtype=float)
 
 
 def _make_flow(flow: Any, target: AbstractTarget, problem: Problem, key: Array) -> AbstractDistribution:

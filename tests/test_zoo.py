@@ -1,0 +1,43 @@
+"""The zoo: problems that no setting was chosen for, and a quick half-dozen of them trained with nothing chosen."""
+
+import numpy as np
+import pytest
+
+from benchmarks.zoo import QUICK, Options, chosen, make_table, methods, solve
+from trade import TradeError
+
+BARS = {name: 0.9 for name in QUICK}  # least ESS over the range, in a quarter of the default's steps
+
+
+def test_problems_are_found_by_name_and_by_group():
+    """Names, groups, all; and one sentence for what is none."""
+    assert [p.name for p in chosen(("ring", "curved"))] == ["ring", "curved"]
+    assert len(chosen(("seen",))) + len(chosen(("unseen",))) == len(chosen(()))
+    assert [p.name for p in chosen(("quick",))] == list(QUICK)
+    with pytest.raises(TradeError, match="no problem 'rings'"):
+        chosen(("rings",))
+
+
+def test_table_shows_what_failed_and_marks_the_unseen():
+    """A problem without exact log Z, an unseen one, and one that stopped."""
+    numbers = {"ess_least": 0.5, "ess_boundary": None, "steps": 3, "seconds": 1.0}
+    entries = [
+        {"problem": "a", "method": "default", "unseen": True, **numbers},
+        {"problem": "b", "method": "default", "unseen": False, "failed": "why"},
+    ]
+    table = make_table(entries)
+    assert table.row_count == 2
+    assert list(table.columns[0].cells) == ["a *", "b"]
+    assert list(table.columns[2].cells) == ["50.0 %", "failed"]
+    assert {"default", "paper", "likelihood", "likelihood-reverse-kl"} <= set(methods())
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("name", QUICK)
+def test_quick_zoo(name):
+    """Nothing chosen, 2,000 steps: the range is reached, the boundary kept, and log Z is right."""
+    found = solve(chosen((name,))[0], "default", Options(steps=2000))
+    assert found["ess_least"] > BARS[name]
+    assert found["ess_boundary"] > 0.95
+    assert found["log_z_most"] < 0.02
+    assert np.all(np.isfinite(found["curves"]["ess"]))
