@@ -20,6 +20,7 @@ from trade import (
     Schedule,
     Target,
     Trade,
+    Watch,
     boltzmann,
     fit,
 )
@@ -97,8 +98,11 @@ class At:
     def sample(self, state, key, n, problem, clock):
         return jnp.resize(jnp.asarray(self.u), n)
 
-    def update(self, state, u, losses, problem):
+    def update(self, state, u, seen, problem, clock):
         return state
+
+    def notes(self, state, problem):
+        return {}
 
 
 def is_close_mean(value, exact, deviation, n, factor=4.5):
@@ -136,14 +140,31 @@ def stateful_run(**options):
         points_per_condition=8,
     )
     return fit(
-        random_gaussian,
         family(),
         {1.0: data_at(1.0)},
-        Trade(gradient, ForwardKL(32), GradientNorm(every=5), start=20),
-        300,
+        flow=random_gaussian,
+        objective=Trade(gradient, ForwardKL(32), GradientNorm(every=5), start=20),
+        steps=300,
         optimiser=Adam(0.02),
         validation={0.4: data_at(0.4, n=64, seed=1)},
         schedule=Schedule(report=10, evaluate=50, checkpoint=15),
+        evaluation_samples=64,
+        progress=False,
+        **options,
+    )
+
+
+def ending_run(**options):
+    """The default objective, small, on data of a family it can learn: it ends by itself, before its budget."""
+    watch = Watch(patience=0.05, gain=0.02, slack=0.0, significance=0.0)  # every rise of the boundary is a loss
+    options = {"flow": random_gaussian, "watch": watch, **options}
+    return fit(
+        family(),
+        {1.0: data_at(1.0, n=2000)},
+        objective=Trade(Gradient(conditions_per_step=4, points_per_condition=32), ForwardKL(64)),
+        steps=400,
+        optimiser=Adam(0.02),
+        schedule=Schedule(report=10, evaluate=10, checkpoint=15),
         evaluation_samples=64,
         progress=False,
         **options,

@@ -13,7 +13,9 @@ from paramax import unwrap
 from small_flows import KEY, TINY, all_finite, cast, noisy, precision
 
 from trade.flows import (
+    Adapter,
     AffineCoupling,
+    Bounded,
     Convolutional,
     Rescale,
     SplineCoupling,
@@ -22,7 +24,8 @@ from trade.flows import (
     VolumePreservingCoupling,
     Whiten,
 )
-from trade.flows.coupling import alternating_permutation
+from trade.flows.adapter import _inverse
+from trade.flows.coupling import MAX_LOG_SCALE, alternating_permutation
 from trade.flows.lattice import DownSampled, LatticeCoupling, Spectrum, ZeroMode
 
 INTERVAL, BINS, N = 4.0, 4, 64
@@ -86,6 +89,17 @@ FRESH["affine by mean"] = partial(affine, 5, None, "mean")
 for name in ("affine 1", "affine 5", "affine by mean"):
     BIJECTIONS[name] = lambda build=FRESH[name]: noisy(build())
 BIJECTIONS["whiten"] = whiten
+
+
+@cache
+def adapter(d, *, turning=True):
+    return Adapter(KEY, d, 1, 4, turning=turning)
+
+
+FRESH |= {"adapter 1": partial(adapter, 1), "adapter 5": partial(adapter, 5)}
+FRESH["adapter that does not turn"] = partial(adapter, 3, turning=False)
+for name in ("adapter 1", "adapter 5", "adapter that does not turn"):
+    BIJECTIONS[name] = lambda build=FRESH[name]: noisy(build())
 BIJECTIONS["rescale"] = lambda: noisy(Rescale(KEY, (3,), 1, width=4))
 BIJECTIONS["constant rescale"] = lambda: noisy(Rescale(KEY, (3,), None, width=1))
 BIJECTIONS["shared rescale"] = lambda: noisy(Rescale(KEY, (3,), 1, width=4, shared=True))
@@ -291,11 +305,143 @@ def test_coupling_passes_the_first_half_and_depends_on_it_and_on_the_condition()
     assert np.all(moved[:, 2:] != 0.0)
 
 
-def test_tails_have_a_bounded_slope_and_shift():
+def test_tails_have_a_bounded_slope_and_a_shift_that_grows_ever_slower():
+    """Outside the interval the map is e^s x + t: s bounded, t as far as a curved density needs, like a logarithm."""
     layer = noisy(coupling(2), scale=30.0)
     x = jnp.asarray(np.random.default_rng(0).choice([-1e6, -1e4, 0.0, 1e4, 1e6], (N, 2)), jnp.float32)
     there = audit(layer, x)[0]
     moved = np.asarray(there.image @ unwrap(layer).permutation)[:, 1]  # the permutation undone
+    seen = INTERVAL * jnp.tanh(x[:, :1] / INTERVAL)
+    raw = jax.vmap(unwrap(layer).network)(jnp.concatenate([seen, jnp.full((N, 1), 0.3)], axis=1))
+    log_scale, shift = np.asarray(raw[:, -2]), np.asarray(raw[:, -1])
+    assert np.abs(shift).max() > 10 * INTERVAL
+    log_scale = MAX_LOG_SCALE * np.tanh(log_scale / MAX_LOG_SCALE)
+    shift = INTERVAL * np.arcsinh(shift / INTERVAL)
+    assert np.abs(shift).max() > INTERVAL  # farther than the interval is long
     outside = np.abs(x[:, 1]) > INTERVAL
-    assert np.all(np.abs(moved) <= 1.001 * (np.e * np.maximum(np.abs(x[:, 1]), INTERVAL) + INTERVAL))
-    assert np.all(np.abs(there.log_det[outside]) <= 1.001)
+    expected = np.exp(log_scale) * np.asarray(x[:, 1]) + shift
+    np.testing.assert_allclose(moved[outside], expected[outside], rtol=1e-3)
+    np.testing.assert_allclose(there.log_det[outside], log_scale[outside], atol=1e-3)
+    assert np.all(np.abs(there.log_det[outside]) <= 1.001 * MAX_LOG_SCALE)
+
+
+# The adapter: where a density is, how wide, how turned, how long its tails
+
+
+def set_to(layer, **values):
+    """The adapter with a network that gives these numbers, whatever the condition."""
+    (d,) = layer.shape
+    below = d * (d - 1) // 2 if layer.turning else 0
+    sizes = {"shift": d, "log_scale": d, "log_tail": d, "tilt": d, "below": below}
+    bias = np.concatenate([np.broadcast_to(values.get(name, 0.0), n) for name, n in sizes.items()])
+    return eqx.tree_at(lambda m: m.network.layers[-1].bias, layer, jnp.asarray(bias, jnp.float32))
+
+
+def test_adapter_by_hand():
+    """z = sinh(asinh(v) / δ - ε) + sinh ε with v = A diag(1/s) (y - m), A triangular with ones on its diagonal."""
+    m, log_s = np.array([0.5, -1.0, 2.0]), np.array([0.3, -0.2, 0.1])
+    log_tail, tilt, below = np.array([0.4, 0.0, -0.3]), np.array([0.0, 0.5, -0.2]), np.array([0.7, -0.4, 0.2])
+    raw = {"log_tail": np.arctanh(log_tail), "tilt": np.arctanh(tilt)}
+    layer = set_to(adapter(3), shift=m, log_scale=log_s, below=below, **raw)
+    matrix = np.eye(3)
+    matrix[np.tril_indices(3, -1)] = below
+    y = np.asarray(states(3), np.float64)
+    v = ((y - m) * np.exp(-log_s)) @ matrix.T
+    z = np.sinh(np.arcsinh(v) * np.exp(-log_tail) - tilt) + np.sinh(tilt)
+    there, _ = audit(layer, states(3))
+    np.testing.assert_allclose(there.image, z, rtol=1e-3, atol=1e-3)
+    origin = layer.inverse_and_log_det(jnp.asarray(m, jnp.float32), jnp.zeros(1))[0]
+    np.testing.assert_allclose(origin, 0.0, atol=1e-5)  # tails turn around the place of the density
+
+
+@pytest.mark.parametrize(("log_tail", "longer"), [(1.0, True), (-1.0, False)])
+def test_adapter_makes_tails_longer_or_shorter(log_tail, longer):
+    """For δ > 1 a Gaussian latent becomes a density with longer tails: far out, y grows like a power of z."""
+    layer = set_to(adapter(1), log_tail=log_tail)
+    z = jnp.array([[1e3], [1e4]])
+    y = np.asarray(jax.vmap(lambda v: layer.transform_and_log_det(v, jnp.zeros(1))[0])(z))[:, 0]
+    power = np.log(y[1] / y[0]) / np.log(10.0)
+    np.testing.assert_allclose(power, np.exp(np.tanh(log_tail)), rtol=0.02)
+    assert (power > 1.0) == longer
+
+
+def test_adapter_follows_the_condition():
+    layer, x = noisy(adapter(3), scale=0.5), states(3)
+    one, two = audit(layer, x)[0], audit(layer, x, jnp.float32(-0.8))[0]
+    assert np.all(np.abs(np.asarray(one.image - two.image)).max(axis=0) > 0.01)
+    assert np.abs(np.asarray(one.log_det - two.log_det)).max() > 0.01
+
+
+@pytest.mark.parametrize("turning", [True, False])
+def test_gradients_reach_every_parameter_of_an_adapter(turning):
+    """At the start those of the last layer, each of its outputs; then all."""
+    for way in audit(adapter(3, turning=turning), states(3)):
+        last = way.by_parameters.network.layers[-1]
+        assert np.all(np.any(last.bias, axis=(0, 1)))
+        assert np.any(last.weight)
+    for way in audit(noisy(adapter(3, turning=turning)), states(3)):
+        assert all(np.any(leaf) for leaf in jax.tree.leaves(way.by_parameters))
+
+
+@pytest.mark.parametrize("d", [1, 2, 3, 4, 5, 9, 64])
+def test_inverse_of_a_triangular_matrix(d):
+    """By products alone, against a solver."""
+    matrix = np.eye(d) + np.tril(np.random.default_rng(0).normal(size=(d, d)) / d, -1)
+    found = _inverse(jnp.asarray(matrix, jnp.float32))
+    np.testing.assert_allclose(found, np.linalg.inv(matrix), atol=1e-4)
+
+
+# Bounded: the whole space onto a box
+
+BOUNDS = ((0.1, 0.7), (2.0, None), None, (None, -3.0), (-1000.0, 1000.0))
+
+
+@pytest.fixture(scope="module")
+def box():
+    return Bounded(BOUNDS)
+
+
+def inside(n=N):
+    """States in the box, some of them close to a wall."""
+    random = np.random.default_rng(4)
+    part = random.uniform(0.001, 0.999, (n, 5))
+    away = np.exp(random.normal(0.0, 2.0, (n, 5)))
+    first, last = 0.1 + 0.6 * part[:, 0], 2e3 * part[:, 4] - 1e3
+    return np.stack([first, 2.0 + away[:, 1], away[:, 2] - 1, -3.0 - away[:, 3], last], axis=1)
+
+
+def test_bounded_inverts_and_knows_its_determinant(box, dtype):
+    tight, loose = (1e-3, 1e-3) if dtype == np.float32 else (1e-9, 1e-8)
+    y = jnp.asarray(inside(), dtype)
+    there, _ = audit(box, y)
+    assert there.image.dtype == there.log_det.dtype == dtype
+    np.testing.assert_allclose(there.log_det, np.linalg.slogdet(there.by_x[:, :-1])[1], atol=loose)
+    back = audit(box, there.image)[1]
+    np.testing.assert_allclose(back.image, y, rtol=tight, atol=tight)
+    np.testing.assert_allclose(back.log_det, -there.log_det, atol=2 * loose)
+    np.testing.assert_allclose(back.log_det, np.linalg.slogdet(back.by_x[:, :-1])[1], atol=loose)
+
+
+def test_bounded_by_hand(box):
+    """A logistic function between two walls, an exponential from one, nothing where there is none."""
+    z = np.array([0.4, -1.0, 7.0, 0.5, 2.0])
+    y, log_det = box.transform_and_log_det(jnp.asarray(z, jnp.float32))
+    s = 1.0 / (1.0 + np.exp(-z))
+    expected = [0.1 + 0.6 * s[0], 2.0 + np.exp(-1.0), 7.0, -3.0 - np.exp(0.5), -1e3 + 2e3 * s[4]]
+    np.testing.assert_allclose(y, expected, rtol=1e-5)
+    slopes = [0.6 * s[0] * (1 - s[0]), np.exp(-1.0), 1.0, np.exp(0.5), 2e3 * s[4] * (1 - s[4])]
+    np.testing.assert_allclose(log_det, np.log(slopes).sum(), rtol=1e-5)
+
+
+def test_images_stay_in_the_box_and_everything_is_finite(box, dtype):
+    """However far out the latent is, and on the walls themselves; float32 may put a state on a wall, not beyond it."""
+    far = np.array([-1e15, -1e4, -100.0, -20.0, -5.0, 0.0, 5.0, 20.0, 60.0, 100.0, 1e4, 1e15])
+    z = jnp.asarray(np.resize(np.concatenate([np.tile(far[:, None], 5), 10 * np.asarray(states(5))]), (N, 5)), dtype)
+    image = audit(box, z)[1].image
+    low = np.array([-np.inf if b is None or b[0] is None else b[0] for b in BOUNDS], dtype)
+    high = np.array([np.inf if b is None or b[1] is None else b[1] for b in BOUNDS], dtype)
+    assert np.all(image >= low), (np.asarray(image) - low).min(axis=0)
+    assert np.all(image <= high), (np.asarray(image) - high).max(axis=0)
+    assert all_finite(audit(box, z)[1])
+    walls = np.array([[0.1, 2.0, 0.0, -3.0, -1000.0], [0.7, 2.0, 0.0, -3.0, 1000.0]])
+    assert all_finite(audit(box, jnp.asarray(np.resize(walls, (N, 5)), dtype)))

@@ -21,14 +21,12 @@ from gaussians import (
 from trade import (
     ForwardKL,
     FromModel,
-    Gradient,
     GrowingInterval,
     ReverseKL,
     Reweighted,
     Sum,
     Trade,
     TradeError,
-    refined,
 )
 from trade.objectives.term import split_trainable
 
@@ -308,10 +306,3 @@ def test_sum_names_the_condition_of_a_non_finite_term():
 def test_sum_refuses_a_wrong_number_of_weights():
     with pytest.raises(TradeError, match="2 terms but 1 weights"):
         Sum((ForwardKL(), ReverseKL()), weights=(1.0,))
-
-
-def test_refined_takes_conditions_and_points_from_the_gradient_term():
-    gradient = Gradient(GrowingInterval(), conditions_per_step=3, points_per_condition=5)
-    both = refined(gradient, start=0.4)
-    expected = Reweighted(GrowingInterval(), FromModel(), 3, 5, truncate=10.0)
-    assert both == Sum((gradient, expected), starts=(0.0, 0.4))

@@ -59,6 +59,21 @@ def test_coupling_inverts_on_the_circle_and_knows_its_determinant(kind, dtype):
             assert np.abs(log_det).max() > 0.1
 
 
+def test_an_angle_is_turned_by_less_than_half_a_circle_and_not_scaled():
+    """Whatever the network says; the others are scaled, and shifted ever slower."""
+    layer, angular = COUPLINGS["circular"](), np.asarray(ANGULAR[2:])
+    shifts, found = np.array([-1e6, -30.0, -3.0, 0.0, 3.0, 30.0, 1e6]), []
+    for shift in shifts:
+        log_scale, placed = layer._placed(jnp.full(3, 0.5), jnp.full(3, shift))
+        assert np.all(np.abs(np.asarray(placed)[angular]) <= INTERVAL)
+        np.testing.assert_array_equal(np.asarray(log_scale)[angular], 0.0)
+        assert np.all(np.asarray(log_scale)[~angular] > 0.4)
+        np.testing.assert_allclose(np.asarray(placed)[~angular], INTERVAL * np.arcsinh(shift / INTERVAL), rtol=1e-5)
+        found.append(np.asarray(placed)[angular])
+    assert np.all(np.diff(found, axis=0) >= 0.0)
+    assert np.all(np.abs(found[1]) > 0.8 * INTERVAL)
+
+
 MODELS = {
     "conditional": {},
     "latent alone": {"conditional": False},
@@ -89,6 +104,24 @@ def test_samples_are_scored_as_drawn_and_the_density_is_normalised(model, c):
     for function in (lambda v: np.cos(v[:, 0]), lambda v: np.sin(v[:, 0]), lambda v: v[:, 1] * np.cos(v[:, 0])):
         error = function(x).std() / np.sqrt(len(x))
         assert abs(function(x).mean() - mass @ function(points) / mass.sum()) < 5 * error + 1e-3
+
+
+def test_angles_alone():
+    """No coordinate on the line: uniform as built, normalised on the torus, and scored as drawn."""
+    recipe = CircularFlow((2,), CONDITION, angles=(0, 1), blocks=3, bins=4, network=TINY)
+    x = np.random.default_rng(0).uniform(-3, 3, (40_000, 2))
+    np.testing.assert_allclose(Model(recipe.build(KEY), CONDITION).log_prob(x, 0.7), -2 * np.log(2 * np.pi), atol=1e-4)
+    model = Model(noisy(recipe.build(KEY), scale=0.3), CONDITION)
+    x, log_p = (np.asarray(a, np.float64) for a in model.sample_and_log_prob(KEY, 40_000, 0.5))
+    np.testing.assert_allclose(model.log_prob(x, 0.5), log_p, atol=5e-3)
+    phi = np.linspace(-np.pi, np.pi, 201)[:-1]
+    points = np.stack(np.meshgrid(phi, phi, indexing="ij"), -1).reshape(-1, 2)
+    mass = np.exp(np.asarray(model.log_prob(points, 0.5), np.float64)) * (phi[1] - phi[0]) ** 2
+    np.testing.assert_allclose(mass.sum(), 1.0, atol=5e-3)
+    for function in (lambda v: np.cos(v[:, 0]), lambda v: np.sin(v[:, 1]), lambda v: np.cos(v[:, 0] - v[:, 1])):
+        error = function(x).std() / np.sqrt(len(x))
+        assert abs(function(x).mean() - mass @ function(points) / mass.sum()) < 5 * error + 1e-3
+    assert np.abs(log_p + 2 * np.log(2 * np.pi)).max() > 0.1  # and not uniform any more
 
 
 def test_density_is_periodic_in_angles_alone(model):
@@ -177,9 +210,8 @@ def test_trade_on_a_circle_and_its_file(tmp_path):
     data = np.stack([phi, 0.5 * np.sin(phi) + 0.5 * random.standard_normal(10_000)], axis=1)
     recipe = CircularFlow((2,), CONDITION, angles=(0,), blocks=4, bins=6, network=TINY, latent=PowerScaled(1.0))
     objective = Trade(Gradient(conditions_per_step=8, points_per_condition=32))
-    run = fit(
-        recipe.build, target, {1.0: data}, objective, 500, optimiser=Adam(1e-2), progress=False, out=tmp_path / "run"
-    )
+    options = {"objective": objective, "steps": 500, "optimiser": Adam(1e-2), "progress": False}
+    run = fit(target, {1.0: data}, flow=recipe, out=tmp_path / "run", **options)
     axis, b = np.linspace(-np.pi, np.pi, 161)[:-1], np.linspace(-3, 3, 161)
     points = np.stack(np.meshgrid(axis, b, indexing="ij"), -1).reshape(-1, 2)
     log_q = np.asarray(jax.vmap(lambda v: energy(v, 0.5))(jnp.asarray(points)), np.float64)
@@ -197,8 +229,7 @@ def test_trade_on_a_circle_and_its_file(tmp_path):
     [
         ((2,), (2,), "different coordinates below 2"),
         ((2,), (0, 0), "different coordinates below 2"),
-        ((2,), (), "some angles and some other"),
-        ((2,), (0, 1), "some angles and some other"),
+        ((2,), (), "at least one angle"),
         ((2, 2), (0,), "a vector of 2 or more"),
     ],
 )
@@ -212,13 +243,15 @@ def test_bad_angles_are_refused(shape, angles, message):
     [
         ({"steerable": 1.0}, "needs a PowerScaled latent"),
         ({"steerable": 1.0, "latent": PowerScaled(1.0, 0.5)}, "needs a PowerScaled latent of this reference"),
+        ({"rescale": 4, "angles": (0, 1)}, "coordinates that are no angles, but all are"),
+        ({"steerable": 1.0, "latent": PowerScaled(1.0), "angles": (0, 1)}, "coordinates that are no angles"),
         ({"rescale": 4, "conditional": False}, "rescale follows the condition"),
         ({"rescale": 4, "steerable": 1.0, "latent": PowerScaled(1.0)}, "rescale follows the condition"),
     ],
 )
 def test_settings_that_do_not_apply_are_refused(options, message):
     with pytest.raises(TradeError, match=message):
-        CircularFlow((2,), CONDITION, (0,), **options)
+        CircularFlow(**{"shape": (2,), "condition": CONDITION, "angles": (0,), **options})
 
 
 def test_several_seeds_train_as_one_program():
@@ -226,7 +259,7 @@ def test_several_seeds_train_as_one_program():
     target = Target(lambda x, T: (jnp.cos(x[0]) + jnp.cos(x[2]) - x[1] ** 2) / T, (3,), CONDITION)
     recipe = CircularFlow((3,), CONDITION, (0, 2), blocks=3, network=TINY)
     x = jax.random.uniform(KEY, (64, 3), minval=-1.0)
-    run = fit(recipe.build, target, {1.0: x}, ForwardKL(16), steps=2, seeds=3, progress=False)
+    run = fit(target, {1.0: x}, flow=recipe, objective=ForwardKL(16), steps=2, seeds=3, progress=False)
     orders = [np.asarray(model.flow.bijection.bijections[0].layers.permutation.tree) for model in run.final]
     assert not all(np.array_equal(orders[0], order) for order in orders)
     assert all(np.isfinite(np.asarray(model.log_prob(x, 0.7))).all() for model in run.final)

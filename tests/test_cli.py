@@ -18,7 +18,7 @@ def log_density(x, T):
 target = trade.Target(log_density, shape=(1,), condition=trade.Condition(0.5, 1.0))
 data = {1.0: jax.random.normal(jax.random.key(0), (500, 1))}
 flow = lambda key: trade.flows.spline_flow(key, target, blocks=2, network=MLP(8, 2), bins=4)
-objective = trade.Trade(trade.Gradient(conditions_per_step=2, points_per_condition=8), trade.ForwardKL(32))
+objective = trade.Trade(trade.Gradient(conditions_per_step=4, points_per_condition=8), trade.ForwardKL(32))
 steps = 20
 schedule = trade.Schedule(report=5, evaluate=10, checkpoint=5)
 """

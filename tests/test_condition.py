@@ -7,9 +7,10 @@ from trade import Condition, TradeError
 
 LOG = Condition(0.2, 7.0, scale="log", boundary=(1.0,))
 LINEAR = Condition(-3.0, 5.0, scale="linear", boundary=(0.5,))
+POWER = Condition(0.0, 1.0, scale="linear", boundary=(0.0,), knee=0.01)
 
 
-@pytest.mark.parametrize("condition", [LOG, LINEAR], ids=["log", "linear"])
+@pytest.mark.parametrize("condition", [LOG, LINEAR, POWER], ids=["log", "linear", "power"])
 def test_unchart_inverts_chart(condition):
     with precision(np.float64):
         c = np.linspace(condition.low, condition.high, 41)
@@ -34,7 +35,21 @@ def test_log_chart_keeps_single_precision(ends):
     np.testing.assert_allclose(condition.unchart(jnp.array([-1.0, 1.0])), ends, rtol=1e-6)
 
 
-@pytest.mark.parametrize("condition", [LOG, LINEAR], ids=["log", "linear"])
+def test_chart_of_a_power_is_linear_up_to_its_knee_and_logarithmic_beyond():
+    """asinh(c/knee), with -1 at 0 and 1 at 1; also from the upper end down."""
+    width = np.arcsinh(100.0)
+    c = jnp.array([0.0, 1e-4, 2e-4, 0.1, 0.2, 1.0])
+    np.testing.assert_allclose(POWER.chart(c), 2.0 * np.arcsinh(np.asarray(c) / 0.01) / width - 1.0, atol=1e-6)
+    u = np.asarray(POWER.chart(c), np.float64)
+    np.testing.assert_allclose((u[2] - u[1]) / (u[1] - u[0]), 1.0, rtol=1e-2)
+    np.testing.assert_allclose(u[4] - u[3], 2.0 * np.log(2.0) / width, rtol=1e-2)
+    np.testing.assert_allclose(POWER.walls, [-1.0])
+    down = Condition(0.0, 1.0, scale="linear", boundary=(1.0,), knee=0.01)
+    np.testing.assert_allclose(down.chart(1.0 - c), -POWER.chart(c), atol=1e-5)
+    np.testing.assert_allclose(down.walls, [1.0])
+
+
+@pytest.mark.parametrize("condition", [LOG, LINEAR, POWER], ids=["log", "linear", "power"])
 def test_grid_is_even_in_the_chart_and_ends_exactly(condition):
     grid = condition.grid(9)
     assert (grid[0], grid[-1]) == (condition.low, condition.high)
@@ -96,6 +111,9 @@ def test_no_boundary_is_refused_where_one_is_needed():
         ({"low": 1.0, "high": 2.0, "boundary": (float("nan"),)}, "boundary value nan lies outside"),
         ({"low": 1.0, "high": 2.0, "boundary": (None,)}, "boundary value must be a number"),
         ({"low": 1.0, "high": 2.0, "boundary": "warm"}, "boundary value must be a number"),
+        ({"low": 1.0, "high": 2.0, "boundary": 1.0, "knee": 0.1}, "knee must be positive, on a linear scale"),
+        ({"low": 1.0, "high": 2.0, "scale": "linear", "knee": 0.1}, "with one boundary value"),
+        ({"low": 1.0, "high": 2.0, "scale": "linear", "boundary": 1.0, "knee": 0.0}, "knee must be positive"),
     ],
 )
 def test_bad_input_is_refused_by_name(arguments, message):

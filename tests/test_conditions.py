@@ -7,7 +7,8 @@ import pytest
 from gaussians import clock_at, family, problem_of
 from scipy.stats import kstest
 
-from trade import CausalGrid, Condition, GrowingInterval, Target, TradeError, Widening
+from trade import CausalGrid, Condition, Frontier, GrowingInterval, Target, TradeError, Widening
+from trade.objectives.conditions import Seen
 
 N = 4000  # every sampler draws this many: one compilation each
 KEY = jax.random.key(3)
@@ -198,7 +199,8 @@ def test_running_loss_by_hand():
     """Section 4.3.2: exponential average at visited points (the mean of two draws), others as they were."""
     sampler = five_points(MIDWAY, ema=0.9)
     state, visited = jnp.array([1.0, 2.0, 3.0, 4.0, 5.0]), sampler.grid(MIDWAY)[jnp.array([1, 3, 1])]
-    new = sampler.update(state, visited, jnp.array([2.0, 10.0, 4.0]), MIDWAY)
+    seen = Seen(jnp.array([2.0, 10.0, 4.0]), jnp.ones(3))
+    new = sampler.update(state, visited, seen, MIDWAY, START)
     np.testing.assert_allclose(new, [1.0, 0.9 * 2.0 + 0.1 * 3.0, 3.0, 0.9 * 4.0 + 0.1 * 10.0, 5.0], rtol=1e-6)
 
 
@@ -221,12 +223,12 @@ def test_causal_grid_refuses_bad_options(options, name):
 def test_samplers_run_under_jit():
     """The grid must be known while tracing."""
     problem = problem_of(family())
-    for sampler in (Widening(), GrowingInterval(), CausalGrid(5)):
+    for sampler in (Widening(), GrowingInterval(), CausalGrid(5), Frontier()):
         state = sampler.init(problem)
 
         def step(state, sampler=sampler):
             u = sampler.sample(state, KEY, 4, problem, START)
-            return u, sampler.update(state, u, jnp.ones(4), problem)
+            return u, sampler.update(state, u, Seen(jnp.ones(4), jnp.ones(4)), problem, START)
 
         u, new = jax.jit(step)(state)
         assert bool(jnp.all(jnp.isfinite(u)))

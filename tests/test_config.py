@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 from trade import Condition, TradeError
-from trade.config import from_json, to_json
+from trade.config import brief, from_json, to_json
 from trade.flows import MLP, Normal, PowerScaled, ResidualMLP, SplineFlow
 
 CLASSES = {c.__name__: c for c in (Condition, MLP, Normal, PowerScaled, ResidualMLP, SplineFlow)}
@@ -21,12 +21,15 @@ RECIPES = [
         embedding=4,
         latent=PowerScaled(1.0, 2.0),
         conditional=False,
+        adapter=8,
+        reach=0.5,
         unroll=2,
     ),
+    SplineFlow((2,), Condition(0.0, 1.0, "linear", (0.0,), knee=0.1), whiten=True, bounds=((0.0, None), None)),
 ]
 
 
-@pytest.mark.parametrize("recipe", RECIPES, ids=["default", "everything else"])
+@pytest.mark.parametrize("recipe", RECIPES, ids=["default", "everything else", "walls"])
 def test_recipe_survives_json(recipe):
     text = json.dumps(to_json(recipe))
     again = from_json(json.loads(text), CLASSES)
@@ -71,3 +74,17 @@ def test_arrays_and_numpy_scalars_become_plain_numbers():
 def test_what_has_no_plain_form_becomes_its_repr():
     assert to_json({"f": len}) == {"f": {"repr": "<built-in function len>"}}
     assert to_json(MLP) == {"repr": repr(MLP)}  # a class is not one of its instances
+
+
+def test_in_brief_is_what_differs_from_the_defaults():
+    recipe = RECIPES[1]
+    left_out = ("shape", "condition", "observation_size", "latent", "network")
+    expected = (
+        "SplineFlow(blocks=3, bins=7, interval=5.5, reach=0.5, adapter=8, embedding=4, conditional=False, unroll=2)"
+    )
+    assert brief(recipe, left_out) == expected
+    assert brief(MLP()) == "MLP()"
+    assert brief(SplineFlow((2,), RECIPES[0].condition, network=MLP(7)), ("condition",)) == (
+        "SplineFlow(shape=(2,), network=MLP(width=7))"
+    )
+    assert brief(len) == "builtin_function_or_method"

@@ -54,7 +54,7 @@ def exact_data(n=50_000):
 
 PROBLEM = problem_of(QUARTIC, exact_data())
 POINTS = jnp.array([-1.0, -0.3, 1.0])
-NOTHING_DRAWN = Drawn(jnp.zeros((3, 2, 1)), jnp.zeros((3, 2)))
+NOTHING_DRAWN = Drawn(jnp.zeros((3, 2, 1)), *jnp.zeros((3, 3, 2)))
 
 
 def test_self_normalised_by_hand():
@@ -128,8 +128,9 @@ def test_batch_expectation_reuses_the_evaluation_points():
     """Eq. 25 by hand on given points: with ``samples=None`` no others are drawn."""
     x = jnp.array([[[0.0], [1.0], [2.0]]])
     log_p = jnp.log(jnp.array([[0.5, 0.2, 0.1]]))
-    got = BatchExpectation().estimate((), FLOW, TrueDensity(), PROBLEM, jnp.array([1.0]), None, Drawn(x, log_p), KEY)
     e = energy(np.array([0.0, 1.0, 2.0]))
+    drawn = Drawn(x, log_p, -jnp.asarray(e)[None], SLOPE * jnp.asarray(e)[None])  # log q and its derivative at c = 1
+    got = BatchExpectation().estimate((), FLOW, TrueDensity(), PROBLEM, jnp.array([1.0]), None, drawn, KEY)
     weights = np.exp(-e) / np.array([0.5, 0.2, 0.1])
     np.testing.assert_allclose(got, [SLOPE * np.sum(weights * e) / weights.sum()], rtol=1e-5)
 
@@ -175,5 +176,5 @@ def test_expectations_that_cannot_serve_an_observation_are_refused():
 def test_one_point_is_not_enough_for_a_batch_expectation():
     with pytest.raises(TradeError, match="points_per_condition=1"):
         Gradient(points_per_condition=1)
-    Gradient(points_per_condition=1, expectation=BatchExpectation(samples=8))
-    Gradient(points_per_condition=1, expectation=GridExpectation())
+    Gradient(points_per_condition=1, expectation=BatchExpectation(samples=8), reweighted=0.0)
+    Gradient(points_per_condition=1, expectation=GridExpectation(), reweighted=0.0)

@@ -128,6 +128,26 @@ def test_adapt_to_data_sets_only_the_standardisation():
     assert eqx.tree_equal(adapt_to_data(before[0], data), before[0])
 
 
+@pytest.mark.parametrize("whiten", [True, False])
+def test_layers_are_measured_on_the_data_as_they_see_them(whiten):
+    """Data between walls: their logits have mean zero and deviation one, and not they themselves."""
+    random = np.random.default_rng(0)
+    z = np.array([3.0, -1.0]) + random.standard_normal((2000, 2)) @ np.array([[0.5, 1.2], [0.0, 0.9]])
+    data = np.stack([1.0 / (1.0 + np.exp(-z[:, 0])), 5.0 + np.exp(z[:, 1])], axis=1)
+    flow = small_flow((2,), CONDITION, bounds=((0.0, 1.0), (5.0, None)), whiten=whiten, adapter=4)
+    adapted = adapt_to_data(flow, jnp.asarray(data, jnp.float32))
+    inner, layer, box = adapted.bijection.bijections
+    assert eqx.tree_equal((inner, box), (flow.bijection.bijections[0], flow.bijection.bijections[2]))
+    seen = jax.vmap(lambda x: unwrap(layer).inverse(box.inverse(x)))(jnp.asarray(data, jnp.float32))
+    np.testing.assert_allclose(np.mean(seen, axis=0), 0.0, atol=0.01)
+    assert np.all((np.std(seen, axis=0) > 0.75) & (np.std(seen, axis=0) < 1.001))  # less where the reach is short
+    np.testing.assert_allclose(unwrap(layer).location, z.mean(axis=0), atol=0.02)
+    if whiten:
+        assert abs(np.corrcoef(np.asarray(seen).T)[0, 1]) < 0.01
+        assert np.corrcoef(z.T)[0, 1] > 0.5
+    assert adapted.recipe == flow.recipe
+
+
 # Whiten
 
 
@@ -180,6 +200,30 @@ def test_windows_that_are_not_stretched_keep_volume_and_say_what_they_cover():
     assert 0.2 < inside.mean() < 0.95
     moved = np.abs(np.asarray(jax.vmap(layer.inverse)(x)) - np.asarray(z)).max(axis=1)
     assert moved[inside].max() < 0.01 < moved[~inside].min()
+
+
+def test_whitened_data_lie_within_reach():
+    """A heavy tail along one direction: all but a thousandth come to lie within 3; the others keep unit variance."""
+    random = np.random.default_rng(0)
+    heavy = random.standard_t(2.0, 20_000)
+    data = np.stack([random.standard_normal(20_000), heavy], axis=1) @ np.array([[1.0, 0.5], [0.0, 2.0]])
+    plain, within = (Whiten((2,), reach=r).adapted(jnp.asarray(data, jnp.float32)) for r in (np.inf, 3.0))
+    z, scaled = (np.asarray(jax.vmap(layer.inverse)(jnp.asarray(data, jnp.float32))) for layer in (plain, within))
+    far = np.quantile(np.abs(z), 0.999, axis=0)
+    assert far[0] > 3.0 and far[1] > 6.0  # a Gaussian goes to 3.3
+    np.testing.assert_allclose(np.quantile(np.abs(scaled), 0.999, axis=0), 3.0, rtol=1e-2)
+    np.testing.assert_allclose(
+        scaled / z, np.broadcast_to(3.0 / far, z.shape), rtol=1e-2
+    )  # each latent direction alone
+    _, log_det = within.inverse_and_log_det(jnp.zeros(2))
+    _, plain_log_det = plain.inverse_and_log_det(jnp.zeros(2))
+    np.testing.assert_allclose(log_det - plain_log_det, np.log(3.0 / far).sum(), atol=1e-2)
+
+
+def test_a_reach_that_is_far_enough_changes_nothing():
+    data = jax.random.normal(KEY, (500, 2))
+    plain, within = (Whiten((2,), reach=r).adapted(data) for r in (np.inf, 5.0))
+    assert eqx.tree_equal(plain.root, within.root)
 
 
 def test_whitening_guards_dependent_and_constant_coordinates():

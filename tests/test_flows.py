@@ -13,7 +13,9 @@ from small_flows import KEY, TINY, noisy, small_flow
 
 from trade import Condition, ForwardKL, Model, Target, TradeError, fit, load
 from trade.flows import (
+    Adapter,
     AffineFlow,
+    Bounded,
     Normal,
     PowerScaled,
     ResidualMLP,
@@ -41,7 +43,8 @@ FLOWS = {
     "one dimension, latent alone": ((1,), {"latent": PowerScaled(1.0), "conditional": False}),
     "embedding": ((2,), {"embedding": 3}),
     "residual": ((2,), {"network": ResidualMLP(8)}),
-    "rescale": ((2,), {"rescale": 4, "latent": PowerScaled(-1.0)}),
+    "adapter": ((2,), {"adapter": 4, "latent": PowerScaled(-1.0)}),
+    "whitened": ((2,), {"adapter": 4, "whiten": True, "embedding": 2}),
     "volume preserving": VolumePreservingFlow((2,), CONDITION, blocks=3, network=TINY, latent=PowerScaled(1.0)),
     "volume by mean": VolumePreservingFlow((2,), CONDITION, blocks=2, network=TINY, volume="mean"),
     "affine": AffineFlow((2,), CONDITION, blocks=3, network=TINY, latent=PowerScaled(-1.0)),
@@ -129,6 +132,51 @@ def test_density_is_normalised_and_has_the_moments_of_the_samples(model, c):
         assert np.all(np.abs(samples.mean(axis=0) - expected) < 5 * np.sqrt(variance))
 
 
+# Flows between walls
+
+WALLS = ((0.0, 1.0), (2.0, None))
+
+
+@pytest.fixture(scope="module")
+def between_walls():
+    random = np.random.default_rng(0)
+    data = np.stack([random.beta(2.0, 1.0, 300), 2.0 + random.gamma(2.0, 1.0, 300)], axis=1)
+    flow = noisy(small_flow((2,), CONDITION, bounds=WALLS, whiten=True, adapter=4))
+    return Model(adapt_to_data(flow, jnp.asarray(data, jnp.float32)), CONDITION)
+
+
+@pytest.mark.parametrize("c", CONDITIONS)
+def test_flow_between_walls_stays_there_and_is_normalised(between_walls, c):
+    """Samples are inside and scored as drawn; the density integrates to one over the box, and has their means."""
+    x, log_p = drawn(between_walls, c)
+    assert np.all((x[:, 0] >= 0.0) & (x[:, 0] <= 1.0) & (x[:, 1] >= 2.0))
+    apart = np.min(np.stack([x[:, 0], 1.0 - x[:, 0], x[:, 1] - 2.0]), axis=0) > 1e-4  # float32 sees no less
+    assert apart.mean() > 0.99
+    np.testing.assert_allclose(np.asarray(between_walls.log_prob(x, c))[apart], log_p[apart], atol=0.02)
+    # Evenly in the logit and the logarithm, where the density is smooth.
+    s, t = np.linspace(-12.0, 12.0, 200), np.linspace(-10.0, 8.0, 200)
+    first, second = 1.0 / (1.0 + np.exp(-s)), np.exp(t)
+    cell = (s[1] - s[0]) * (t[1] - t[0]) * np.multiply.outer(first * (1 - first), second).ravel()
+    points = np.stack(np.meshgrid(first, 2.0 + second, indexing="ij"), axis=-1).reshape(-1, 2)
+    mass = np.exp(np.asarray(between_walls.log_prob(points, c), np.float64)) * cell
+    assert abs(mass.sum() - 1.0) < 5e-3
+    for function in (lambda v: v[:, 0], lambda v: np.log(v[:, 1] - 2.0 + 1e-6)):
+        error = function(x).std() / np.sqrt(SAMPLES)
+        assert abs(function(x).mean() - mass @ function(points) / mass.sum()) < 5 * error + 2e-3
+
+
+def test_a_flow_between_walls_is_saved_with_them(between_walls, tmp_path):
+    """The recipe names the walls, one of them None."""
+    target = Target(lambda x, c: jnp.log(x[0]) - (x[1] - 2.0) / c, (2,), CONDITION, bounds=WALLS)
+    data = between_walls.sample(KEY, 300, 1.0)
+    recipe = SplineFlow((2,), CONDITION, blocks=2, bins=4, network=TINY, bounds=WALLS, whiten=True, adapter=4)
+    options = {"evaluation_samples": 32, "progress": False, "out": tmp_path / "run"}
+    run = fit(target, {1.0: data}, flow=recipe, objective=ForwardKL(32), steps=2, **options)
+    again = load(tmp_path / "run", target=target).model
+    assert again.flow.recipe.bounds == WALLS
+    np.testing.assert_array_equal(again.log_prob(data, 0.5), run.model.log_prob(data, 0.5))
+
+
 # Recipes
 
 
@@ -158,11 +206,17 @@ def test_spline_flow_reads_the_target():
         ({"observation_size": -1}, "observation_size"),
         ({"interval": 0.0}, "interval must be positive"),
         ({"interval": float("nan")}, "interval must be positive"),
+        ({"adapter": -1}, "adapter"),
+        ({"reach": 0.0}, "reach must lie in"),
+        ({"shape": (2, 2), "whiten": True}, "whiten vectors only"),
+        ({"bounds": ((0.0, 1.0),)}, "bounds must be one"),
+        ({"bounds": ((0.0, 1.0), (2.0, 1.0))}, r"bounds\[1\] must have low < high"),
+        ({"bounds": ((0.0, 1.0), 3.0)}, r"bounds\[1\] must be \(low, high\)"),
     ],
 )
 def test_bad_recipe_is_refused(options, message):
     with pytest.raises(TradeError, match=message):
-        SplineFlow((2,), CONDITION, **options)
+        SplineFlow(**{"shape": (2,), "condition": CONDITION, **options})
 
 
 @pytest.mark.parametrize("options", [{"shape": (1,)}, {"shape": (2, 2)}, {"blocks": 0}, {"volume": "none"}])
@@ -205,7 +259,7 @@ def test_an_affine_flow_of_angles_is_saved_with_its_whitening(volume, tmp_path):
     data = np.insert(1.0 + 0.2 * random.standard_normal((500, 2)), 1, angle, axis=1)
     recipe = AffineFlow((3,), CONDITION, angles=(1,), blocks=2, network=TINY, volume=volume, latent=PowerScaled(1.0))
     options = {"evaluation_samples": 32, "progress": False, "out": tmp_path / "run"}
-    run = fit(recipe.build, target, {1.0: data}, ForwardKL(32), 2, **options)
+    run = fit(target, {1.0: data}, flow=recipe, objective=ForwardKL(32), steps=2, **options)
     layer = unwrap(run.model.flow.bijection.bijections[-1])
     assert isinstance(layer, Whiten)
     assert abs(float(layer.centre[1]) - 3.0) < 0.6
@@ -231,3 +285,19 @@ def test_flow_is_a_chain_of_couplings_then_standardisation():
     assert isinstance(chain, Chain)
     assert [type(b) for b in chain.bijections] == [Stack, Standardise]
     assert chain.bijections[1].reach == 0.8 * 5.0
+
+
+def test_next_to_the_data_come_the_adapter_the_whitening_and_the_walls():
+    chain = small_flow((2,), CONDITION, interval=5.0, adapter=4, whiten=True, bounds=WALLS).bijection
+    assert [type(b) for b in chain.bijections] == [Chain, Whiten, Bounded]
+    assert [type(b) for b in chain.bijections[0].bijections] == [Stack, Adapter]
+    assert chain.bijections[1].reach == 0.8 * 5.0
+
+
+@pytest.mark.parametrize(("shape", "turning"), [((2,), True), ((64,), True), ((65,), False), ((2, 2), False)])
+def test_an_adapter_turns_vectors_that_are_not_too_long(shape, turning):
+    """Its matrix has the square of their length."""
+    flow = eqx.filter_eval_shape(lambda key: SplineFlow(shape, CONDITION, blocks=1, adapter=4).build(key), KEY)
+    chain = flow.bijection.bijections[0]
+    adapter = (chain.bijection if shape == (2, 2) else chain).bijections[1]
+    assert adapter.turning is turning

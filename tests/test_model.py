@@ -9,7 +9,7 @@ from small_flows import KEY, cast, gaussian_family, noisy, precision, small_flow
 from trade import Condition, Model, TradeError
 from trade import model as module
 from trade.flows import PowerScaled
-from trade.model import condition_score, draw, log_prob
+from trade.model import draw, log_prob, log_prob_and_score
 
 LOG = Condition(0.25, 4.0, boundary=(1.0,))
 LINEAR = Condition(-1.0, 7.0, scale="linear")
@@ -38,10 +38,11 @@ def observing():
 def test_condition_score_agrees_with_finite_differences(flow):
     with precision(np.float64):
         double, u, h = cast(flow, np.float64), jnp.array(0.2), 1e-6
-        score = jax.jit(jax.vmap(lambda x: condition_score(double, x, u)))(jnp.asarray(X))
+        value, score = jax.jit(jax.vmap(lambda x: log_prob_and_score(double, x, u)))(jnp.asarray(X))
         density = jax.jit(jax.vmap(lambda x, v: log_prob(double, x, v), (0, None)))
         difference = (density(X, u + h) - density(X, u - h)) / (2 * h)
         assert score.dtype == np.float64
+        np.testing.assert_allclose(value, density(X, u), rtol=1e-12)
         assert np.abs(score).max() > 0.05
         np.testing.assert_allclose(score, difference, atol=1e-8, rtol=1e-6)
 
@@ -60,7 +61,7 @@ def test_score_sees_the_latent(exponent):
     flow = small_flow((1,), LOG, conditional=False, latent=PowerScaled(exponent))
     x, c = jnp.array([1.3]), 2.0
     expected = LOG.slope * exponent * (1.3**2 / c**exponent - 1.0) / 2
-    np.testing.assert_allclose(condition_score(flow, x, LOG.chart(c)), expected, rtol=1e-4)
+    np.testing.assert_allclose(log_prob_and_score(flow, x, LOG.chart(c))[1], expected, rtol=1e-4)
 
 
 def test_score_of_the_model_is_the_score_of_the_target_minus_its_mean():
@@ -72,7 +73,7 @@ def test_score_of_the_model_is_the_score_of_the_target_minus_its_mean():
         x = jnp.asarray([[0.0], [0.7], [-2.0]])
         nodes, weights = np.polynomial.hermite_e.hermegauss(8)
         score_q = jax.jit(jax.vmap(target.score, (0, None)))
-        score_p = jax.jit(jax.vmap(lambda x, u: condition_score(flow, x, u), (0, None)))
+        score_p = jax.jit(jax.vmap(lambda x, u: log_prob_and_score(flow, x, u)[1], (0, None)))
         for c in (0.6, 1.0, 1.9):
             u = condition.chart(c)
             closed = condition.slope * np.asarray(x[:, 0]) ** 2 / (2 * c)

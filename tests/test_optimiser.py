@@ -1,4 +1,4 @@
-"""Adam under a one-cycle schedule (Appendices B.6 and C.3)."""
+"""Adam: a rate that the run lets fall, and the one-cycle schedule of the paper (Appendices B.6 and C.3)."""
 
 import jax
 import jax.numpy as jnp
@@ -6,14 +6,50 @@ import numpy as np
 import pytest
 
 from trade import Adam, TradeError
+from trade.training.optimiser import Cooling, OneCycle
 
 PARAMS = {"a": jnp.array([1.0, -2.0]), "b": jnp.array([3.0])}
 
 
+def rates_of(adam, steps, at=None, begin=None, end=None):
+    """The rate at steps of a budget, at all of them by default."""
+    cooling = Cooling(jnp.asarray(steps if begin is None else begin), jnp.asarray(steps if end is None else end))
+    at = np.arange(steps) if at is None else np.asarray(at)
+    return np.asarray(jax.vmap(lambda step: adam.rate(step, steps, cooling))(jnp.asarray(at)), np.float64)
+
+
+# --- A steady rate, and a fall when the run decides so
+
+
+def test_rate_rises_stays_and_falls_as_a_cosine():
+    """Up to the peak over the first twentieth, then the peak, then half a cosine from where cooling begins."""
+    rates = rates_of(Adam(learning_rate=2e-3), 1000, begin=600, end=1000)
+    np.testing.assert_allclose(rates[:50], 2e-3 * np.arange(1, 51) / 50, rtol=1e-5)
+    np.testing.assert_allclose(rates[50:601], 2e-3, rtol=1e-6)
+    np.testing.assert_allclose(rates[600:], 1e-3 * (1.0 + np.cos(np.pi * np.arange(400) / 400)), rtol=1e-3, atol=1e-10)
+    assert 0.0 < rates[-1] < 1e-4 * 2e-3
+
+
+def test_cooling_may_begin_and_end_at_any_step():
+    """A run that ends at step 420 has the rate of one whose budget that was, from where it began to fall."""
+    rates = rates_of(Adam(learning_rate=1.0), 1000, [299, 300, 360, 419, 420, 500], begin=300, end=420)
+    expected = [1.0, 1.0, 0.5, 0.5 * (1.0 + np.cos(np.pi * 119 / 120)), 0.0, 0.0]
+    np.testing.assert_allclose(rates, expected, atol=1e-6)
+
+
+def test_warmup_is_a_part_of_the_budget_and_not_of_the_run():
+    """Where the run ends is not known while the rate rises."""
+    early, late = (rates_of(Adam(warmup=0.2), 100, range(20), begin=30, end=e) for e in (40, 100))
+    np.testing.assert_array_equal(early, late)
+    np.testing.assert_allclose(late[-1], 2e-3, rtol=1e-6)
+
+
+# --- The one-cycle schedule
+
+
 def test_one_cycle_rises_peaks_and_falls():
     """From peak/25 to the peak at 30 % of the run and down to peak/250000, without a jump."""
-    schedule = Adam(learning_rate=2e-3).schedule(1000)
-    rates = np.array([float(schedule(step)) for step in range(0, 1001, 10)])
+    rates = rates_of(OneCycle(learning_rate=2e-3), 1000, range(0, 1001, 10))
     np.testing.assert_allclose(rates[[0, 30, 100]], [2e-3 / 25, 2e-3, 2e-3 / 25e4], rtol=1e-3)
     assert np.all(np.diff(rates[:31]) > 0)
     assert np.all(np.diff(rates[30:]) < 0)
@@ -21,14 +57,12 @@ def test_one_cycle_rises_peaks_and_falls():
 
 
 def test_warmup_moves_the_peak():
-    schedule = Adam(learning_rate=1.0, warmup=0.1).schedule(100)
-    rates = [float(schedule(step)) for step in range(100)]
-    assert int(np.argmax(rates)) == 10
+    assert int(np.argmax(rates_of(OneCycle(learning_rate=1.0, warmup=0.1), 100))) == 10
 
 
 def test_two_stages_are_two_cycles():
     """Appendix B.6: a second cycle for the second phase, with the learning rate multiplied by γ_lr."""
-    schedule = Adam(learning_rate=1e-2, stages=(0.4,), stage_factor=0.1).schedule(1000)
+    adam = OneCycle(learning_rate=1e-2, stages=(0.4,), stage_factor=0.1)
     first, second = 1e-2, 1e-3
     expected = {
         0: first / 25,
@@ -38,20 +72,29 @@ def test_two_stages_are_two_cycles():
         580: second,
         1000: second / 25e4,
     }
-    for step, rate in expected.items():
-        np.testing.assert_allclose(float(schedule(step)), rate, rtol=1e-2, atol=5e-7, err_msg=str(step))
+    found = rates_of(adam, 1000, list(expected))
+    np.testing.assert_allclose(found, list(expected.values()), rtol=1e-2, atol=5e-7)
+
+
+def test_one_cycle_does_not_hear_of_cooling():
+    early, late = (rates_of(OneCycle(), 100, begin=b, end=e) for b, e in ((10, 20), (100, 100)))
+    np.testing.assert_array_equal(early, late)
 
 
 @pytest.mark.parametrize("steps", [1, 2, 3, 7])
 def test_short_runs_have_finite_positive_rates(steps):
-    for adam in (Adam(), Adam(stages=(0.5,)), Adam(warmup=0.0)):
-        rates = [float(adam.schedule(steps)(step)) for step in range(steps)]
+    """Under both schedules, with cooling as a run without an early end has it."""
+    for adam in (OneCycle(), OneCycle(stages=(0.5,)), OneCycle(warmup=0.0), Adam(), Adam(warmup=0.0)):
+        rates = rates_of(adam, steps, begin=int(np.ceil(0.65 * steps)))
         assert np.all(np.isfinite(rates))
         assert min(rates) > 0.0
 
 
+# --- What the rate multiplies
+
+
 def updates_of(adam, gradients, params=PARAMS):
-    transformation = adam.transformation(100)
+    transformation = adam.transformation()
     state, updates = transformation.init(params), []
     for g in gradients:
         update, state = transformation.update(g, state, params)
@@ -74,11 +117,12 @@ def test_gradients_are_clipped_by_their_global_norm():
     assert abs(float(got[1]["b"][0]) / float(other[1]["b"][0]) - 1.0) > 0.02
 
 
-def test_first_step_has_the_length_of_the_first_rate():
-    """Adam's first update is -rate · sign(g)."""
-    update = updates_of(Adam(learning_rate=0.5), [{"a": jnp.array([0.3, -0.1]), "b": jnp.array([0.2])}])[0]
-    np.testing.assert_allclose(update["a"], [-0.02, 0.02], rtol=1e-4)
-    np.testing.assert_allclose(update["b"], [-0.02], rtol=1e-4)
+@pytest.mark.parametrize("adam", [Adam(learning_rate=0.5), OneCycle(learning_rate=0.5)], ids=["Adam", "OneCycle"])
+def test_first_update_is_the_sign_of_the_gradient(adam):
+    """It has no rate in it: that is the run's to say (see the first step in test_state)."""
+    update = updates_of(adam, [{"a": jnp.array([0.3, -0.1]), "b": jnp.array([0.2])}])[0]
+    np.testing.assert_allclose(update["a"], [1.0, -1.0], rtol=1e-4)
+    np.testing.assert_allclose(update["b"], [1.0], rtol=1e-4)
 
 
 def test_weight_decay_is_decoupled():
@@ -86,9 +130,10 @@ def test_weight_decay_is_decoupled():
     zero = jax.tree.map(jnp.zeros_like, PARAMS)
     update = updates_of(Adam(learning_rate=0.5, weight_decay=0.1), [zero])[0]
     for name, value in PARAMS.items():
-        np.testing.assert_allclose(update[name], -0.02 * 0.1 * value, rtol=1e-4)
+        np.testing.assert_allclose(update[name], 0.1 * value, rtol=1e-4)
 
 
+@pytest.mark.parametrize("kind", [Adam, OneCycle])
 @pytest.mark.parametrize(
     ("options", "name"),
     [
@@ -97,6 +142,6 @@ def test_weight_decay_is_decoupled():
         ({"clip": 0.0}, "clip"),
     ],
 )
-def test_adam_refuses_bad_options(options, name):
-    with pytest.raises(TradeError, match=name):
-        Adam(**options)
+def test_bad_options_are_refused(kind, options, name):
+    with pytest.raises(TradeError, match=f"{kind.__name__} {name}"):
+        kind(**options)

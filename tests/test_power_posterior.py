@@ -7,13 +7,13 @@ import pytest
 from small_flows import TINY, noisy, precision
 
 from trade import (
-    Adam,
     Condition,
     EnergyFree,
     ForwardKL,
     Gradient,
     GradientNorm,
     Model,
+    OneCycle,
     Ramp,
     Trade,
     TradeError,
@@ -125,16 +125,17 @@ def test_without_a_likelihood_it_trains_energy_free_and_says_so_otherwise():
     target = TwoMoons(likelihood=False)
     assert not target.has_density
     data = {1.0: pairs(KEY, 200)}
-    gradient = Gradient(density=EnergyFree(), conditions_per_step=2, points_per_condition=4)
+    gradient = Gradient(density=EnergyFree(), conditions_per_step=4, points_per_condition=4)
 
     def small(key):
         return spline_flow(key, target, blocks=2, bins=4, network=TINY)
 
-    run = fit(small, target, data, Trade(gradient, ForwardKL(16), start=0), 3, progress=False)
+    objective = Trade(gradient, ForwardKL(16), start=0)
+    run = fit(target, data, flow=small, objective=objective, steps=3, progress=False)
     x = run.model.sample(KEY, 5, 2.0, observation=Y)
     assert x.shape == (5, 2)
     with pytest.raises(TradeError, match="has no likelihood: train with"):
-        fit(small, target, data, Trade(Gradient(conditions_per_step=2), ForwardKL(16)), 3, progress=False)
+        fit(target, data, flow=small, objective=Trade(Gradient(), ForwardKL(16)), steps=3, progress=False)
 
 
 @pytest.mark.parametrize(
@@ -192,7 +193,7 @@ def test_tempered_pairs_have_the_exact_power_posterior(beta):
 
 
 def test_flow_may_see_the_observation_and_not_the_power():
-    flow = spline_flow(KEY, TwoMoons(), network=TINY, blocks=2, conditional=False, rescale=4)
+    flow = spline_flow(KEY, TwoMoons(), network=TINY, blocks=2, conditional=False, adapter=4)
     model = Model(noisy(flow, scale=0.3), TwoMoons().condition, (2,))
     x = jnp.array([[0.1, 0.2], [-0.3, 0.1]])
     one, two = (np.asarray(model.log_prob(x, c, Y)) for c in (0.5, 2.0))
@@ -223,8 +224,8 @@ def test_evidence_of_a_linear_model_for_twenty_data_sets():
     objective = Trade(
         Gradient(conditions_per_step=32, points_per_condition=16), balance=Ramp(GradientNorm(0.3, every=1, ema=0.0))
     )
-    flow = spline_flow(KEY, target, blocks=4, network=MLP(32), rescale=32)
-    run = fit(flow, target, data, objective, 2000, optimiser=Adam(5e-3), progress=False)
+    flow = spline_flow(KEY, target, blocks=4, network=MLP(32), adapter=32)
+    run = fit(target, data, flow=flow, objective=objective, steps=2000, optimiser=OneCycle(5e-3), progress=False)
 
     covariance = design @ design.T + noise**2 * np.eye(6)
     _, log_det = np.linalg.slogdet(2 * np.pi * covariance)

@@ -13,7 +13,7 @@ from trade import Adam, ForwardKL, TradeError
 from trade.experiments import EXPERIMENTS
 from trade.experiments.reproduce import Method, choose, covered, reproduce
 from trade.experiments.results import row
-from trade.fit import make_problem
+from trade.fit import _default_objective, make_problem
 from trade.report.figures import methods_against_condition
 from trade.report.reproduction import FIGURES, table, write_reproduction
 from trade.report.run import numbers
@@ -37,7 +37,7 @@ class Small:
         def flow(key):
             return small_flow((1,), self.target.condition)
 
-        one = Method(flow, ForwardKL(16), Adam(1e-3), self.steps)
+        one = Method(flow, self.steps, ForwardKL(16), Adam(1e-3))
         return {"one": one, "trade-two": replace(one, objective=ForwardKL(32))}
 
     def data(self, target, budget):
@@ -129,7 +129,7 @@ def test_every_method_of_an_experiment_is_built(name, budget):
     for method_name, method in experiment.methods(budget).items():
         assert method_name.replace("-", "").isalpha()
         assert method_name.islower()
-        flow = eqx.filter_eval_shape(method.flow, jax.random.key(0))
+        flow = eqx.filter_eval_shape(getattr(method.flow, "build", method.flow), jax.random.key(0))
         assert flow.shape == (method.target or experiment.target).shape
 
 
@@ -139,10 +139,11 @@ def test_every_method_of_an_experiment_traces(name):
     experiment = EXPERIMENTS[name]()
     for method in experiment.methods("quick").values():
         target = method.target or experiment.target
-        flow = eqx.filter_eval_shape(method.flow, jax.random.key(0))
+        flow = eqx.filter_eval_shape(getattr(method.flow, "build", method.flow), jax.random.key(0))
         data = jax.random.normal(jax.random.key(0), (8, *target.shape))
         at_wall = (data, data) if target.observation_shape else data
         problem = make_problem(target, dict.fromkeys(target.condition.boundary, at_wall))
-        program = Program(method.objective, method.optimiser, method.steps)
+        objective = method.objective or _default_objective(target)
+        program = Program(objective, method.optimiser or Adam(), method.steps)
         learner = eqx.filter_eval_shape(begin, program, flow, problem, jax.random.key(0))
         assert learner.guard.losses

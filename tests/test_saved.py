@@ -126,13 +126,13 @@ def own_flow(key):
 def test_a_flowjax_flow_trains_and_is_saved(tmp_path):
     """Any flowjax distribution will do; to load it, one of the same structure is given."""
     target = family(d=2)
-    objective = Trade(Gradient(conditions_per_step=2, points_per_condition=8), ForwardKL(32), start=0)
+    objective = Trade(Gradient(conditions_per_step=4, points_per_condition=8), ForwardKL(32), start=0)
     run = trade.fit(
-        own_flow(jax.random.key(3)),
         target,
         {1.0: data_at(1.0, d=2)},
-        objective,
-        30,
+        flow=own_flow(jax.random.key(3)),
+        objective=objective,
+        steps=30,
         optimiser=Adam(1e-2),
         schedule=Schedule(report=10, evaluate=30, checkpoint=30),
         evaluation_samples=32,

@@ -5,7 +5,8 @@ import pytest
 from small_flows import KEY, gaussian_family, precision
 
 from trade import Condition, Target, TradeError, boltzmann, power
-from trade.target import check_condition_dependence
+from trade.target import check_condition_dependence, with_knee
+from trade.targets import Augmented
 
 CONDITION = Condition(0.5, 2.0, scale="log", boundary=(1.0,))
 X = jnp.array([[0.3, -1.0], [1.2, 0.4], [-2.0, 0.1]])
@@ -183,3 +184,92 @@ def test_derivative_that_raises_is_refused():
 
     with pytest.raises(TradeError, match="no derivative today"):
         check_condition_dependence(quartic_target(condition_derivative=fails), X)
+
+
+# What a target says of its states
+
+
+def test_what_is_said_of_states_is_kept_in_one_form():
+    target = Target(quartic, (3,), CONDITION, angles=[2, 0], bounds=[(0, 1), (None, None), (2.0, None)])
+    assert target.angles == (0, 2)
+    assert target.bounds == ((0, 1), None, (2.0, None))
+    assert Target(quartic, (3,), CONDITION, angles=range(2)).angles == (0, 1)
+    assert not target.lattice
+    assert Target(quartic, (4, 4), CONDITION, lattice=True).lattice
+    assert (quartic_target().angles, quartic_target().bounds) == ((), ())
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        ({"angles": (2,)}, "angles must be coordinates from 0 to 1"),
+        ({"angles": (-1,)}, "angles must be coordinates from 0 to 1"),
+        ({"angles": (0, 0)}, "different coordinates of a vector"),
+        ({"angles": (0.5,)}, "angles must be coordinates"),
+        ({"angles": "phi"}, "angles must be coordinates"),
+        ({"bounds": ((0, 1),)}, "bounds must be one"),
+        ({"bounds": (0, 1)}, r"bounds\[0\] must be \(low, high\)"),
+        ({"bounds": ((1, 0), None)}, r"bounds\[0\] must have low < high"),
+        ({"bounds": (None, (0.0, float("nan")))}, r"bounds\[1\] must have low < high"),
+    ],
+)
+def test_what_cannot_be_true_of_states_is_refused(options, message):
+    with pytest.raises(TradeError, match=message):
+        quartic_target(**options)
+
+
+def test_angles_and_bounds_are_of_vectors():
+    for options in ({"angles": (0,)}, {"bounds": ((0, 1), None)}):
+        with pytest.raises(TradeError, match="vector"):
+            Target(quartic, (2, 2), CONDITION, **options)
+
+
+# The chart of a power
+
+STATES = jax.random.normal(KEY, (2000, 2))
+
+
+def power_target(low=0.0, high=50.0, boundary=(0.0,), scale="linear", **options):
+    """log q = -|x|²/2 - c |x|²/2: from N(0, 1) to a narrower one."""
+
+    def log_density(x, c):
+        return -0.5 * (1.0 + c) * jnp.sum(x**2)
+
+    return Target(log_density, (2,), Condition(low, high, scale=scale, boundary=boundary), **options)
+
+
+def test_a_power_gets_a_chart_that_is_logarithmic_beyond_its_knee():
+    """b = -|x|²/2 has deviation 1 in two dimensions, so that the knee is (2/2)^(1/2)/1."""
+    target = power_target()
+    charted = with_knee(target, target.condition, STATES)
+    assert charted.knee == pytest.approx(1.0, rel=0.1)
+    assert (charted.low, charted.high, charted.boundary) == (0.0, 50.0, (0.0,))
+
+
+@pytest.mark.parametrize(
+    "target",
+    [
+        power_target(1.0, 50.0, (1.0,), "log"),
+        power_target(0.0, 50.0, (10.0,)),
+        power_target(0.0, 50.0, (0.0, 50.0)),
+        power_target(0.0, 1.5),
+        Target(lambda x, c: -jnp.sum(x**2) / (1.0 + c), (2,), Condition(0.0, 50.0, scale="linear", boundary=(0.0,))),
+    ],
+    ids=["a logarithmic scale", "a boundary inside", "two boundaries", "a short range", "no power"],
+)
+def test_other_conditions_keep_their_chart(target):
+    assert with_knee(target, target.condition, STATES) is target.condition
+
+
+@pytest.mark.parametrize("target", [power_target(), Augmented(gaussian_family(1), 1)], ids=["own", "of another"])
+def test_a_target_under_another_chart_is_the_same_density(target):
+    """Also one whose condition is that of a target inside it."""
+    old = target.condition
+    condition = Condition(old.low, old.high, scale="linear", boundary=old.boundary[:1], knee=0.7)
+    other = target.with_condition(condition)
+    assert other.condition == condition
+    assert target.condition is old
+    c = 0.5 * (old.low + old.high)
+    for one, two in zip(X[:, : target.shape[0]], X[:, : target.shape[0]], strict=True):
+        u, v = old.chart(c), condition.chart(c)
+        np.testing.assert_allclose(other.log_density_at(one, v), target.log_density_at(two, u), rtol=1e-4)

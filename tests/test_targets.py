@@ -237,3 +237,12 @@ def test_augmented_refuses_what_it_cannot_extend():
         Augmented(MultiWell(d=2), extra=0)
     with pytest.raises(TradeError, match="vectors"):
         Augmented(Target(lambda x, c: -(x**2).sum() / c, (2, 2), Condition(0.5, 1.0)), extra=1)
+
+
+def test_what_is_known_of_states_is_known_of_augmented_ones():
+    """Angles and bounds of the states themselves, which come first; extra coordinates have neither."""
+    inner = Target(lambda x, c: -(x**2).sum() / c, (2,), Condition(0.5, 1.0), angles=(0,), bounds=(None, (0.0, 1.0)))
+    target = Augmented(inner, extra=2)
+    assert target.angles == (0,)
+    assert target.bounds == (None, (0.0, 1.0), None, None)
+    assert (Augmented(MultiWell(d=2), extra=2).angles, Augmented(MultiWell(d=2), extra=2).bounds) == ((), ())

@@ -20,6 +20,7 @@ from trade import (
     FromBoundaryModel,
     FromData,
     FromModel,
+    Frontier,
     Gradient,
     GradientNorm,
     GridExpectation,
@@ -30,6 +31,7 @@ from trade import (
     ReverseKL,
     Reweighted,
     Squared,
+    StepBack,
     Sum,
     Trade,
     TradeError,
@@ -37,9 +39,11 @@ from trade import (
     Widening,
 )
 from trade.objectives.term import Outcome, Term
+from trade.training.optimiser import Cooling
 from trade.training.state import Program, advance, all_finite, begin
 
 KEY = jax.random.key(13)
+COOLING = Cooling(jnp.asarray(7), jnp.asarray(10))
 FLOW = LinearGaussian(mean=0.4, slope=0.3, log_scale=-0.2, rate=0.1)
 PROBLEM = problem_of(family(), data_at(1.0))
 TWO = problem_of(family(boundary=(0.25, 1.0)), data_at(0.25), data_at(1.0))
@@ -149,7 +153,7 @@ def test_trade_refuses_bad_options(options, name):
 
 
 def gradient(**options):
-    return Gradient(**{"conditions_per_step": 2, "points_per_condition": 8, **options})
+    return Gradient(**{"conditions_per_step": 3, "points_per_condition": 8, **options})
 
 
 def with_gradient(**options):
@@ -161,6 +165,7 @@ def grid(base):
 
 
 MEMBERS = {
+    "conditions=Frontier": with_gradient(conditions=Frontier(0.5)),
     "conditions=Widening": with_gradient(conditions=Widening(0.5, 1.5)),
     "conditions=GrowingInterval": with_gradient(conditions=GrowingInterval(0.5)),
     "conditions=CausalGrid": with_gradient(conditions=CausalGrid(4)),
@@ -175,9 +180,12 @@ MEMBERS = {
     "norm=Squared": with_gradient(norm=Squared()),
     "norm=Huber": with_gradient(norm=Huber(0.1)),
     "norm=Cauchy": with_gradient(norm=Cauchy(0.1)),
-    "points=noise": with_gradient(points=ModelPoints(noise=0.1, symmetries=True)),
+    "points=noise": with_gradient(points=ModelPoints(noise=0.1, symmetries=True), reweighted=0.0),
+    "points=own": with_gradient(points=ModelPoints(symmetries=True, wider=0.0)),
+    "reweighted=0": with_gradient(reweighted=0.0),
     "balance=Fixed": Trade(gradient(), ForwardKL(32), Fixed(0.5), start=0),
     "balance=Ramp": Trade(gradient(), ForwardKL(32), Ramp(over=0.5), start=0),
+    "balance=StepBack": Trade(gradient(), ForwardKL(32), StepBack(over=0.1), start=0),
     "balance=GradientNorm": Trade(gradient(), ForwardKL(32), GradientNorm(every=1), start=0),
     "propagation=ReverseKL": Trade(ReverseKL(batch=16), ForwardKL(32), start=0),
     "propagation=Reweighted": Trade(Reweighted(conditions_per_step=2, points_per_condition=8), ForwardKL(32), start=0),
@@ -197,7 +205,7 @@ def two_steps(objective, problem=PROBLEM):
     learner, reports = begin(program, FLOW, problem, KEY), []
     assert not any(leaf.weak_type for leaf in jax.tree.leaves(learner))  # or the loop would compile twice
     for step in range(2):
-        learner, report = advance(program, learner, problem, jnp.asarray(step))
+        learner, report = advance(program, learner, problem, jnp.asarray(step), COOLING)
         reports.append(report)
     return learner, reports
 
@@ -221,10 +229,65 @@ def test_every_member_trains(name):
     assert {part for term in names for part in term.parts} <= set(reports[0].losses)
 
 
-@pytest.mark.parametrize("conditions", [Widening(0.5, 1.5), CausalGrid(6, between=0.1)], ids=["Widening", "CausalGrid"])
+@pytest.mark.parametrize(
+    "conditions", [Frontier(0.5), Widening(0.5, 1.5), CausalGrid(6, between=0.1)], ids=lambda c: type(c).__name__
+)
 def test_two_boundaries_train_at_once(conditions):
     """Appendix B.6: data at two conditions."""
-    check_two_steps(*two_steps(with_gradient(conditions=conditions), TWO))
+    check_two_steps(*two_steps(with_gradient(conditions=conditions, conditions_per_step=5), TWO))
+
+
+# --- What the terms say to each other
+
+
+@dataclass(frozen=True)
+class Tells(OfSlope):
+    """A propagation term with a note on the boundary."""
+
+    ess: float = 0.9
+
+    def loss(self, flow, state, problem, clock, key):
+        value, outcome = super().loss(flow, state, problem, clock, key)
+        return value, outcome._replace(notes={"boundary_ess": jnp.asarray(self.ess), "reached": jnp.asarray(0.25)})
+
+
+@pytest.mark.parametrize(("ess", "weight"), [(0.9, 10.0), (0.7, 10.0**0.5), (0.1, 1.0)])
+def test_the_balance_hears_the_notes_and_they_are_reported(ess, weight):
+    """Half of the time it takes has passed for the ramp, and all of it for the data to step back."""
+    objective = Trade(Tells(ess=ess), OfMean(), Ramp(StepBack(over=0.1), over=1.0), start=0)
+    report, grads, _ = run_toy(objective, 5)
+    np.testing.assert_allclose(report.losses["lambda"], 0.5 * weight, rtol=1e-5)
+    np.testing.assert_allclose(grads.slope[0], 3.0 * 0.5 * weight, rtol=1e-5)
+    assert {k: float(v) for k, v in report.losses.items() if k in ("boundary_ess", "reached")} == pytest.approx(
+        {"boundary_ess": ess, "reached": 0.25}
+    )
+    assert set(report.suspects) == {"of_mean", "of_slope"}  # a note has no condition to blame
+
+
+def test_notes_are_zero_before_the_start_and_pass_through_a_sum():
+    """The run must not take the range for reached before anything was asked of it."""
+    for term in (Tells(), Sum((Tells(), OfMean()), weights=(2.0, 1.0))):
+        objective = Trade(term, OfMean(), Fixed(1.0), start=5)
+        before, after = (run_toy(objective, step)[0].losses for step in (4, 5))
+        assert (float(before["reached"]), float(before["boundary_ess"])) == (0.0, 0.0)
+        np.testing.assert_allclose([after["reached"], after["boundary_ess"]], [0.25, 0.9], rtol=1e-6)
+
+
+def test_trust_leaves_a_part_of_the_weight():
+    objective = Trade(OfSlope(), OfMean(), Fixed(2.0), start=0)
+    clock = clock_at(0, 10)._replace(trust=jnp.asarray(0.25))
+    report, grads, _ = objective.value_and_grad(FLOW, objective.init(KEY, PROBLEM), PROBLEM, clock, KEY)
+    np.testing.assert_allclose([grads.mean[0], grads.slope[0]], [0.8, 1.5], rtol=1e-6)
+    assert float(report.losses["lambda"]) == 0.5
+
+
+def test_defaults_are_those_that_were_measured():
+    """Conditions by the weights, a norm that forgets outliers, data that step back, a start after 15 % of the run."""
+    assert Trade().balance == Ramp(StepBack(), over=0.06)
+    assert Trade().start == 0.15
+    assert Trade().propagation == Gradient(Frontier(), ModelPoints(), norm=Cauchy(), reweighted=1.0)
+    assert Trade().propagation.parts == ("gradient", "reweighted")
+    assert Gradient(reweighted=0.0).parts == ("gradient",)
 
 
 def test_the_list_of_members_is_complete():
