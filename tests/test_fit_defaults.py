@@ -28,7 +28,8 @@ from trade import (
     fit,
     load,
 )
-from trade.fit import _default_objective, hold_out, make_problem, sampled
+from trade.data import hold_out, make_problem, sampled
+from trade.fit import _default_objective
 from trade.flows import PowerScaled, VolumePreservingFlow
 from trade.targets import PowerPosterior
 from trade.training.compilation import keep_compiled

@@ -10,10 +10,11 @@ import pytest
 from small_flows import gaussian_family, small_flow
 
 from trade import Adam, ForwardKL, TradeError
+from trade.data import make_problem
 from trade.experiments import EXPERIMENTS
 from trade.experiments.reproduce import Method, choose, covered, reproduce
 from trade.experiments.results import row
-from trade.fit import _default_objective, make_problem
+from trade.fit import _default_objective
 from trade.report.figures import methods_against_condition
 from trade.report.reproduction import FIGURES, table, write_reproduction
 from trade.report.run import numbers
