@@ -17,7 +17,6 @@ from trade import (
     Condition,
     ForwardKL,
     Frontier,
-    GrowingInterval,
     NonFiniteError,
     OneCycle,
     Schedule,
@@ -228,7 +227,7 @@ def test_boundary_values_may_be_left_to_the_data():
     assert run.model.condition.boundary == (0.5,)
 
 
-@pytest.mark.parametrize("conditions", [Frontier(), Widening(), GrowingInterval(0.5)], ids=lambda c: type(c).__name__)
+@pytest.mark.parametrize("conditions", [Frontier(), Widening()], ids=lambda c: type(c).__name__)
 def test_a_target_without_a_density_is_learned_energy_free_and_the_best_model_has_learned_it(conditions):
     """Prior N(0, 1) and an unknown likelihood N(0; x, 1): data of N(0, 1/2) at β = 1, and N(0, 1/(1 + β)) wanted.
 
@@ -385,7 +384,7 @@ def test_compiled_programs_are_kept_where_they_are_asked_to_be(tmp_path, monkeyp
     assert (tmp_path / "compiled").is_dir()
 
 
-@pytest.mark.parametrize("walls", [5, 6, 8])
+@pytest.mark.parametrize("walls", [5, 8])
 def test_many_boundary_values_are_no_more_trouble_than_one(walls):
     """The conditions that each of them needs at every step are found by the default objective."""
     at = np.geomspace(0.3, 0.9, walls)

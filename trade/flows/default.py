@@ -23,13 +23,14 @@ def default_flow(target: AbstractTarget, data: Array | None = None) -> Recipe:
     """
     shape, condition, dim = target.shape, target.condition, prod(target.shape)
     observed = 0 if target.observation_shape is None else prod(target.observation_shape)
-    if target.lattice and all(n % 2 == 0 for n in shape):
+    # Circles and lattices have flows of their own, which take neither an observation nor bounds.
+    alone = not observed and not target.bounds
+    if alone and target.lattice and all(n % 2 == 0 for n in shape):
         return LatticeFlow(shape, condition)
-    if target.angles:
-        turning = tuple(i for i in target.angles if data is None or _turns(np.asarray(data[:, i], np.float64)))
+    turning = tuple(i for i in target.angles if data is None or _turns(np.asarray(data[:, i], np.float64)))
+    if alone and turning:
         cut = tuple(i for i in target.angles if i not in turning)
-        if turning:
-            return CircularFlow(shape, condition, turning, cut=cut, rescale=32 if len(turning) < dim else 0)
+        return CircularFlow(shape, condition, turning, cut=cut, rescale=32 if len(turning) < dim else 0)
     blocks, width = (6, 64) if dim <= 8 else (8, 64) if dim <= 24 else (8, 128)
     return SplineFlow(
         shape,
@@ -39,7 +40,8 @@ def default_flow(target: AbstractTarget, data: Array | None = None) -> Recipe:
         bins=12,
         adapter=32,
         network=MLP(width),
-        whiten=len(shape) == 1 and dim > 1,
+        whiten=len(shape) == 1 and (dim > 1 or bool(target.angles)),
+        angles=target.angles,
         bounds=target.bounds,
     )
 

@@ -54,6 +54,8 @@ class SplineFlow:
         latent: Base distribution.
         conditional: False leaves c to the latent alone; an observation is still seen.
         whiten: Turn and scale vectors to covariance one over the data, and not each coordinate by itself.
+        angles: Coordinates of a whitened vector that are angles in radians, cut open where data are rarest; the
+            density vanishes there (``CircularFlow`` has a periodic one).
         bounds: The support of each coordinate of a vector, where it is bounded (see ``trade.Target``).
         unroll: Layers per iteration of the compiled scan; 0 decides by where and how long it runs.
     """
@@ -71,12 +73,15 @@ class SplineFlow:
     latent: Normal | PowerScaled = field(default_factory=Normal)
     conditional: bool = True
     whiten: bool = False
+    angles: tuple[int, ...] = ()
     bounds: tuple[Bound, ...] = ()
     unroll: int = 0
 
     def __post_init__(self) -> None:
         check_integers(self, blocks=1, bins=2, adapter=0, embedding=0, observation_size=0)
         object.__setattr__(self, "bounds", check_bounds(self.bounds, self.shape))
+        if self.angles and not self.whiten:
+            raise TradeError("SplineFlow angles are for whiten=True.")
         if self.whiten and len(self.shape) != 1:
             raise TradeError(f"SplineFlow can whiten vectors only, got shape {self.shape}.")
         if self.bins * spline.MIN_BIN >= 1:
@@ -109,7 +114,9 @@ class SplineFlow:
         if self.shape != (dim,):
             bijection = Reshape(bijection, self.shape)
         reach = self.reach * self.interval
-        measured = Whiten(self.shape, reach=reach) if self.whiten else Standardise(self.shape, reach=reach)
+        measured = (
+            Whiten(self.shape, angles=self.angles, reach=reach) if self.whiten else Standardise(self.shape, reach=reach)
+        )
         bijections: list[AbstractBijection] = [bijection, measured]
         if self.bounds:
             bijections.append(Bounded(self.bounds))
@@ -225,8 +232,8 @@ class AffineFlow:
 def check_angles(recipe: Any) -> None:
     """Refuse a recipe whose states are no vectors, or whose angles are not different coordinates of them."""
     name = type(recipe).__name__
-    if len(recipe.shape) != 1 or recipe.shape[0] < 2:
-        raise TradeError(f"{name} needs a vector of 2 or more entries, got shape {recipe.shape}.")
+    if len(recipe.shape) != 1:
+        raise TradeError(f"{name} needs a vector, got shape {recipe.shape}.")
     (dim,) = recipe.shape
     if len(set(recipe.angles)) != len(recipe.angles) or not all(0 <= i < dim for i in recipe.angles):
         raise TradeError(f"{name} angles must be different coordinates below {dim}, got {recipe.angles}.")
