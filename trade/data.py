@@ -16,8 +16,8 @@ from trade.target import AbstractTarget, check_condition_dependence, with_knee
 Data = Mapping[float, Any]
 
 
-def make_problem(target: AbstractTarget, data: Data | None) -> Problem:
-    """Check the data and fill in the boundary values."""
+def make_problem(target: AbstractTarget, data: Data | None, *, charted: bool = False) -> Problem:
+    """Check the data and fill in the boundary values; if ``charted``, in the chart that suits a power."""
     checked = check_data(target, {} if data is None else data, "data")
     condition = target.condition
     if checked and not condition.boundary:
@@ -33,9 +33,9 @@ def make_problem(target: AbstractTarget, data: Data | None) -> Problem:
     if ordered and target.has_density:
         head = [None if v is None else v[:256] for v in ordered[0]]
         check_condition_dependence(target, head[0], head[1])  # pyright: ignore
-        charted = with_knee(target, condition, ordered[0][0][:2000])
-        if charted != condition:
-            target, condition = target.with_condition(charted), charted
+        better = with_knee(target, condition, ordered[0][0][:2000]) if charted else condition
+        if better != condition:
+            target, condition = target.with_condition(better), better
     observations = tuple(y for _, y in ordered if y is not None) if target.observation_shape else None
     return Problem(target, condition, tuple(x for x, _ in ordered), observations)
 
@@ -81,7 +81,7 @@ def _check_array(value: Any, shape: tuple[int, ...], name: str) -> Array:
 def sampled(target: AbstractTarget, n: int = 200_000) -> Data | None:
     """Exact samples at the boundary values, from a target that can draw them; None from others."""
     try:
-        return {c: target.sample(jax.random.key(0), n, c) for c in target.condition.boundary} or None
+        return {c: target.sample(jax.random.key(i), n, c) for i, c in enumerate(target.condition.boundary)} or None
     except TradeError:
         return None
 

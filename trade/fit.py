@@ -190,8 +190,7 @@ def fit(
     if not isinstance(held_out, int | float) or not 0 <= held_out < 1:
         raise TradeError(f"held_out must be a fraction of the data in [0, 1), got {held_out!r}.")
     objective_given, optimiser_given = objective, optimiser
-    objective = _default_objective(target) if objective is None else objective
-    if not hasattr(objective, "value_and_grad"):
+    if objective is not None and not hasattr(objective, "value_and_grad"):
         raise TradeError(f"objective must be a trade objective such as trade.Trade(), got {objective!r}.")
     directory = None if out is None else Path(out)
     if resume and directory is None:
@@ -200,9 +199,11 @@ def fit(
     optimiser, schedule = optimiser or Adam(), schedule or Schedule.of(steps)
     watch = replace(watch or Watch(), **({} if minutes is None else {"minutes": minutes}))
 
-    everything = make_problem(target, sampled(target) if data is None else data)
+    # A flow that is given was built for the chart of the condition as it is.
+    everything = make_problem(target, sampled(target) if data is None else data, charted=flow is None)
     problem, apart = hold_out(everything, held_out)
     target = problem.target
+    objective = _default_objective(problem) if objective is None else objective
     program = Program(objective, optimiser, steps)
     chosen = flow if flow is not None else default_flow(target, jnp.concatenate(problem.data) if problem.data else None)
     keys = [jax.random.key(seed + i) for i in range(seeds or 1)]
@@ -281,18 +282,22 @@ def _announce(
         console.print(f"[bold]{name:>9}[/]  {escape(text)}{mark}", highlight=False, soft_wrap=True)
 
 
-def _default_objective(target: AbstractTarget) -> Trade:
+def _default_objective(problem: Problem) -> Trade:
     """``Trade()``, energy-free without a density, with the target's symmetries.
 
     On a GPU it has four times the model's states, which cost little there; of large ones it has fewer. Not so of data:
     the more of them a step sees, the sooner it knows them by heart.
     """
+    target = problem.target
     less = max(prod(target.shape) / 64, 1.0)
     more = 1 if jax.default_backend() == "cpu" else 4
     density = TrueDensity() if target.has_density else EnergyFree()
     points, batch = max(int(64 * more / less), 16), max(int(512 / less), 128)
     gradient = Gradient(
-        points=ModelPoints(symmetries=target.has_symmetry), density=density, points_per_condition=points
+        points=ModelPoints(symmetries=target.has_symmetry),
+        density=density,
+        conditions_per_step=max(16, 4 * len(problem.condition.boundary)),  # all ends of the frontier, and more
+        points_per_condition=points,
     )
     return Trade(gradient, ForwardKL(batch, symmetries=target.has_symmetry))
 

@@ -90,8 +90,9 @@ class Frontier:
     def _moved(self, ends: Array, pace: Array, problem: Problem) -> Array:
         """Each end by its pace, no farther than its boundary value inward and its neighbour or the range outward."""
         walls = problem.condition.boundary_chart()
-        low = jnp.minimum(ends[:, 0] - pace[:, 0], walls)
-        high = jnp.maximum(ends[:, 1] + pace[:, 1], walls)
+        around = jnp.concatenate([-jnp.ones(1), walls, jnp.ones(1)])
+        low = jnp.clip(ends[:, 0] - pace[:, 0], around[:-2], walls)
+        high = jnp.clip(ends[:, 1] + pace[:, 1], walls, around[2:])
         # Neighbours that would cross meet halfway.
         meet = jnp.clip(0.5 * (high[:-1] + low[1:]), walls[:-1], walls[1:])
         crossed = low[1:] < high[:-1]

@@ -129,8 +129,10 @@ class Gradient(Term):
             log_q, target_score, invalid = jax.lax.stop_gradient(evaluated(x, u, y))
 
         log_p, model_score = at_points(lambda v, *c: log_prob_and_score(flow, v, *c), x, u, y)
-        values = self.norm(residual(model_score, target_score, jax.lax.stop_gradient(mean)[:, None]))
-        values = jnp.where(jnp.isneginf(log_q), 0.0, values)  # outside the support there is nothing to carry on
+        left = residual(model_score, target_score, jax.lax.stop_gradient(mean)[:, None])
+        values = self.norm(
+            jnp.where(jnp.isneginf(log_q), 0.0, left)
+        )  # outside the support there is nothing to carry on
         per_condition = jax.lax.stop_gradient(values.mean(axis=1))
 
         # How well the model follows is a matter of its own states; the wider ones only help to teach it.
@@ -140,7 +142,8 @@ class Gradient(Term):
         total, suspects = parts[0], per_condition
         if self.reweighted:
             # A symmetry leaves the weights what they are: q does not change, and x was drawn before it.
-            weights = truncated(drawn.log_q - log_base, self.truncate)
+            empty = jnp.isneginf(drawn.log_q).all(axis=1, keepdims=True)  # no state of a condition in the support
+            weights = jnp.where(empty, 0.0, truncated(jnp.where(empty, 0.0, drawn.log_q - log_base), self.truncate))
             forward = -jnp.sum(weights * log_p, axis=1)
             parts = (parts[0], forward.mean())
             total = total + self.reweighted * parts[1]

@@ -93,7 +93,7 @@ class Watch:
     def begin(self, flows: Any, seeds: int, steps: int, judged: Judged) -> Watched:
         """Before the first step."""
         nothing = jnp.full(seeds, jnp.inf)
-        begin = jnp.asarray(self._latest(steps))
+        begin = jnp.asarray(self._latest(steps), int)
         return Watched(
             best=flows,
             score=nothing,
@@ -102,7 +102,7 @@ class Watch:
             held_out=jnp.full(judged.held_out.shape, jnp.inf),
             learned=jnp.full(judged.learned.shape, jnp.inf),
             damped=jnp.zeros(seeds, int),
-            cooling=Cooling(begin, jnp.asarray(steps)),
+            cooling=Cooling(begin, jnp.asarray(steps, int)),
         )
 
     def _latest(self, steps: int) -> int:
@@ -125,11 +125,12 @@ class Watch:
         lost = begun & self._worse(judged.held_out, old.held_out) & self._worse(judged.learned, old.learned)
         lower = (_mean(judged.held_out) < _mean(np.asarray(old.held_out))) | (not begun)
         if judged.score is None:
-            return eqx.tree_at(lambda w: w.best, old, flows), lost
+            return eqx.tree_at(lambda w: (w.best, w.improved), old, (flows, jnp.full_like(old.improved, step))), lost
         better = (judged.score < np.asarray(old.score)) & ~lost
-        if not judged.weighted and reached <= WHOLE:  # the likelihood at the boundary knows nothing of the range
-            better |= True
         progress = judged.score < np.asarray(old.mark) - self.gain
+        if not judged.weighted and "validation_nll" not in judged.values and reached <= WHOLE:
+            better |= True  # the likelihood at the boundary knows nothing of the range
+            progress |= True
         new = Watched(
             best=choose(better, flows, old.best, many=many),
             score=jnp.where(better, judged.score, old.score),
@@ -145,11 +146,13 @@ class Watch:
     def _worse(self, now: np.ndarray, then: Array) -> np.ndarray:
         """Seeds whose likelihood fell by more than noise: that of a paired difference, and a slack for the training."""
         before = np.asarray(then)
-        if now.shape[1] < 2 or not np.isfinite(before).all():
+        if now.shape[1] < 2:
             return np.zeros(len(now), bool)
-        change = now - before
-        error = change.std(axis=1, ddof=1) / np.sqrt(change.shape[1])
-        return ~(change.mean(axis=1) <= np.maximum(self.significance * error, self.slack))
+        with np.errstate(invalid="ignore"):
+            change = now - before
+            error = change.std(axis=1, ddof=1) / np.sqrt(change.shape[1])
+            kept = change.mean(axis=1) <= np.maximum(self.significance * error, self.slack)
+        return np.isfinite(before).all(axis=1) & ~kept
 
     def memorises(self, judged: Judged) -> np.ndarray:
         """Seeds that know their data better than others of the same kind, by more than noise."""
@@ -182,7 +185,7 @@ class Watch:
         late = self.minutes is not None and clock.seconds + length / clock.rate(step) >= 60.0 * self.minutes
         if idle or late:
             begin, end = step, min(step + length, end)
-        return Cooling(jnp.asarray(begin), jnp.asarray(end))
+        return Cooling(jnp.asarray(begin, int), jnp.asarray(end, int))
 
 
 class Stopwatch:
