@@ -203,7 +203,7 @@ def fit(
     everything = make_problem(target, sampled(target) if data is None else data, charted=flow is None)
     problem, apart = hold_out(everything, held_out)
     target = problem.target
-    objective = _default_objective(problem) if objective is None else objective
+    objective = _default_objective(target, len(problem.condition.boundary)) if objective is None else objective
     program = Program(objective, optimiser, steps)
     chosen = flow if flow is not None else default_flow(target, jnp.concatenate(problem.data) if problem.data else None)
     keys = [jax.random.key(seed + i) for i in range(seeds or 1)]
@@ -282,13 +282,12 @@ def _announce(
         console.print(f"[bold]{name:>9}[/]  {escape(text)}{mark}", highlight=False, soft_wrap=True)
 
 
-def _default_objective(problem: Problem) -> Trade:
+def _default_objective(target: AbstractTarget, boundaries: int = 1) -> Trade:
     """``Trade()``, energy-free without a density, with the target's symmetries.
 
     On a GPU it has four times the model's states, which cost little there; of large ones it has fewer. Not so of data:
     the more of them a step sees, the sooner it knows them by heart.
     """
-    target = problem.target
     less = max(prod(target.shape) / 64, 1.0)
     more = 1 if jax.default_backend() == "cpu" else 4
     density = TrueDensity() if target.has_density else EnergyFree()
@@ -296,7 +295,7 @@ def _default_objective(problem: Problem) -> Trade:
     gradient = Gradient(
         points=ModelPoints(symmetries=target.has_symmetry),
         density=density,
-        conditions_per_step=max(16, 4 * len(problem.condition.boundary)),  # all ends of the frontier, and more
+        conditions_per_step=max(16, 4 * boundaries),  # all ends of the frontier, and more
         points_per_condition=points,
     )
     return Trade(gradient, ForwardKL(batch, symmetries=target.has_symmetry))
