@@ -49,6 +49,7 @@ FLOWS = {
     "volume by mean": VolumePreservingFlow((2,), CONDITION, blocks=2, network=TINY, volume="mean"),
     "affine": AffineFlow((2,), CONDITION, blocks=3, network=TINY, latent=PowerScaled(-1.0)),
     "affine by mean": AffineFlow((2,), CONDITION, blocks=3, network=TINY, volume="mean", latent=PowerScaled(1.0)),
+    "affine in one dimension": AffineFlow((1,), CONDITION, blocks=2, network=TINY, latent=PowerScaled(-1.0)),
     "matrix": ((2, 2), {"latent": PowerScaled(1.0)}),
 }
 CONDITIONS = (0.3, 1.0, 3.5)
@@ -209,6 +210,8 @@ def test_spline_flow_reads_the_target():
         ({"adapter": -1}, "adapter"),
         ({"reach": 0.0}, "reach must lie in"),
         ({"shape": (2, 2), "whiten": True}, "whiten vectors only"),
+        ({"angles": (0,)}, "angles are for whiten=True"),
+        ({"angles": (2,), "whiten": True}, "angles must be"),
         ({"bounds": ((0.0, 1.0),)}, "bounds must be one"),
         ({"bounds": ((0.0, 1.0), (2.0, 1.0))}, r"bounds\[1\] must have low < high"),
         ({"bounds": ((0.0, 1.0), 3.0)}, r"bounds\[1\] must be \(low, high\)"),
@@ -239,7 +242,7 @@ def test_a_volume_preserving_flow_is_a_power_of_one_density(recipe):
 @pytest.mark.parametrize(
     ("options", "message"),
     [
-        ({"shape": (2, 2)}, "a vector of 2 or more"),
+        ({"shape": (2, 2)}, "needs a vector"),
         ({"angles": (2,)}, "different coordinates below 2"),
         ({"blocks": 0}, "blocks must be an integer of at least 1"),
         ({"volume": "gin"}, "volume must be 'free' or 'mean'"),
