@@ -1,0 +1,176 @@
+"""Without any sample of the target: posteriors from their priors, densities by the bridge.
+
+``python -m benchmarks.without_data``: ten random linear regressions, whose evidence is known in closed form; the
+32-dimensional many-well of the FAB paper (Midgley et al., arXiv 2208.01893) and a mixture of 40 Gaussians drawn as
+theirs are, each by the bridge from a Gaussian; and the moving ring from data at its smallest radius. Nothing is chosen.
+"""
+
+import time
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import tyro
+from jax import Array
+from scipy.special import logsumexp
+
+import trade
+from benchmarks.zoo import Options as ZooOptions
+from benchmarks.zoo import chosen, measured
+from trade.evaluation.free_energy import log_mean_weight
+from trade.experiments.results import commit, hardware
+from trade.training.checkpoint import write_json
+from trade.training.metrics import plain
+
+REGRESSIONS = (3, 4, 5, 6, 7, 8, 3, 5, 6, 8)  # coefficients of each
+
+
+@dataclass(frozen=True)
+class Options:
+    """Train each problem with nothing chosen, and compare with what is exact.
+
+    Args:
+        problems: Which of them; all by default.
+        samples: Samples of each evaluation.
+        seed: Random seed.
+        out: Directory of the results. What is there is not run again.
+    """
+
+    problems: tuple[str, ...] = ()
+    samples: int = 50_000
+    seed: int = 0
+    out: Path = Path("runs/without_data")
+
+
+def regression(index: int, options: Options) -> dict[str, Any]:
+    """Normal prior, normal noise: log p(y) in closed form."""
+    d, rng = REGRESSIONS[index], np.random.default_rng(100 + index)
+    rows = 2 * d + 4
+    design, noise = rng.normal(size=(rows, d)), 0.5
+    y = design @ rng.normal(size=d) + noise * rng.normal(size=rows)
+    covariance = design @ design.T + noise**2 * np.eye(rows)
+    exact = -0.5 * (y @ np.linalg.solve(covariance, y) + np.linalg.slogdet(2.0 * np.pi * covariance)[1])
+
+    def log_likelihood(psi: Array) -> Array:
+        return jax.scipy.stats.norm.logpdf(y, design @ psi, noise).sum()
+
+    def log_prior(psi: Array) -> Array:
+        return jax.scipy.stats.norm.logpdf(psi).sum()
+
+    powers = trade.Condition(0.0, 1.0, scale="linear", boundary=0.0)
+    target = trade.targets.PowerPosterior(log_prior, log_likelihood, shape=(d,), condition=powers)
+    prior = jax.random.normal(jax.random.key(index), (50_000, d))
+    run, about = trained(target, {0.0: prior}, options)
+    found = run.evidence()
+    ess = run.weighted(jax.random.key(7), options.samples, 1.0).ess
+    error = {"evidence": found.value, "exact": exact, "error": found.value - exact, "sigma": found.error}
+    return about | {"d": d, "ess": ess} | error
+
+
+def many_well(options: Options) -> dict[str, Any]:
+    """Sixteen pairs of -x₁⁴ + 6x₁² + ½x₁ - ½x₂²: 65,536 modes."""
+    pairs = 16
+
+    def one(x: Any) -> Any:
+        return -(x**4) + 6.0 * x**2 + 0.5 * x
+
+    def log_density(x: Array) -> Array:
+        return jnp.sum(one(x[:pairs])) - 0.5 * jnp.sum(x[pairs:] ** 2)
+
+    line = np.linspace(-5.0, 5.0, 200_001)
+    log_cell = one(line) + np.log(line[1] - line[0])
+    exact = pairs * (logsumexp(log_cell) + 0.5 * np.log(2.0 * np.pi))
+    right = np.exp(logsumexp(log_cell[line > 0]) - logsumexp(log_cell))
+    run, about = trained(trade.bridge(log_density, 1.7, shape=(2 * pairs,)), None, options)
+    weighted = run.weighted(jax.random.key(7), options.samples, 1.0)
+    value, sigma = log_mean_weight(weighted.log_weight)
+    shares = np.asarray(weighted.mean(lambda x: (x[:pairs] > 0).astype(float)))
+    raw = np.asarray((weighted.x[:, :pairs] > 0).mean(axis=0))
+    return about | {
+        "ess": weighted.ess,
+        "log_z": value,
+        "exact": float(exact),
+        "error": value - exact,
+        "sigma": sigma,
+        "right_wells_exact": float(right),
+        "right_wells_worst": float(np.abs(shares - right).max()),
+        "right_wells_worst_without_weights": float(np.abs(raw - right).max()),
+    }
+
+
+def forty_modes(options: Options) -> dict[str, Any]:
+    """Forty Gaussians of standard deviation log(1 + e), their means uniform in a square of side 80."""
+    mean = np.random.default_rng(0).uniform(-40.0, 40.0, size=(40, 2))
+    scale = np.log1p(np.e)
+
+    def log_density(x: Array) -> Array:
+        return jax.nn.logsumexp(jax.scipy.stats.norm.logpdf(x, mean, scale).sum(axis=1)) - jnp.log(40.0)
+
+    run, about = trained(trade.bridge(log_density, 30.0, shape=(2,)), None, options)
+    weighted = run.weighted(jax.random.key(7), options.samples, 1.0)
+    value, sigma = log_mean_weight(weighted.log_weight)
+    which = jnp.argmin(jnp.sum((weighted.x[:, None] - mean) ** 2, axis=-1), axis=1)
+    near = jnp.min(jnp.sum((weighted.x[:, None] - mean) ** 2, axis=-1), axis=1) < (3.0 * scale) ** 2
+    raw = np.bincount(np.asarray(which[near]), minlength=40) / len(which)
+    drawn = np.random.default_rng(1).integers(0, 40, options.samples)
+    x = mean[drawn] + scale * np.random.default_rng(2).normal(size=(options.samples, 2))
+    exact = np.asarray(jax.vmap(log_density)(jnp.asarray(x, float)))
+    kl = float(np.mean(exact - np.asarray(run.model.log_prob(x, 1.0))))
+    return about | {
+        "ess": weighted.ess,
+        "error": value,
+        "sigma": sigma,
+        "kl": kl,
+        "least_share_of_a_mode": float(raw.min() * 40),
+        "modes_lost": int((raw * 40 < 0.1).sum()),
+    }
+
+
+def ring(options: Options) -> dict[str, Any]:
+    """The ring of the zoo, on its own clock."""
+    problem = chosen(("ring",))[0]
+    target = problem.make()
+    run, about = trained(target, problem.data(target, jax.random.key(1000)), options)
+    return about | measured(problem, run, ZooOptions(samples=options.samples))
+
+
+def trained(target: Any, data: Any, options: Options) -> tuple[trade.Run, dict[str, Any]]:
+    """A run of the default, and how long it took."""
+    began = time.monotonic()
+    run = trade.fit(target, data, seed=options.seed)
+    return run, {"seconds": round(time.monotonic() - began, 1), "steps": run.metrics[-1]["step"]}
+
+
+PROBLEMS: dict[str, Callable[[Options], dict[str, Any]]] = {
+    "ring": ring,
+    "many-well": many_well,
+    "forty-modes": forty_modes,
+    **{f"regression-{i}": lambda options, i=i: regression(i, options) for i in range(len(REGRESSIONS))},
+}
+
+
+def main(options: Options) -> None:
+    """Run what is missing; every result with its own commit and hardware."""
+    for name in options.problems or PROBLEMS:
+        if name not in PROBLEMS:
+            raise trade.TradeError(f"There is no problem {name!r}; there are {', '.join(PROBLEMS)}.")
+        file = options.out / f"{name}.json"
+        if file.exists():
+            continue
+        about = {
+            "command": f"python -m benchmarks.without_data --problems {name} --seed {options.seed}",
+            "hardware": hardware(),
+            "jax": jax.__version__,
+            "commit": commit(),
+        }
+        found = about | plain(PROBLEMS[name](options))
+        write_json(file, found)
+        print(name, {k: v for k, v in found.items() if k not in (*about, "curves")}, flush=True)
+
+
+if __name__ == "__main__":
+    main(tyro.cli(Options))
