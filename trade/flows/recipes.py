@@ -22,7 +22,7 @@ from trade.flows.latent import Normal, PowerScaled
 from trade.flows.rescale import Rescale
 from trade.flows.standardise import Standardise
 from trade.flows.whiten import Whiten
-from trade.target import AbstractTarget, Bound, check_angles, check_bounds
+from trade.target import AbstractTarget, Bound, check_bounds
 
 MOST_TURNED = 64  # coordinates that an adapter turns into each other: its matrix has their square
 
@@ -80,11 +80,12 @@ class SplineFlow:
     def __post_init__(self) -> None:
         check_integers(self, blocks=1, bins=2, adapter=0, embedding=0, observation_size=0)
         object.__setattr__(self, "bounds", check_bounds(self.bounds, self.shape))
-        object.__setattr__(self, "angles", check_angles(self.angles, self.shape))
         if self.angles and not self.whiten:
             raise TradeError("SplineFlow angles are for whiten=True.")
         if self.whiten and len(self.shape) != 1:
             raise TradeError(f"SplineFlow can whiten vectors only, got shape {self.shape}.")
+        if self.angles:
+            check_angles(self)
         if self.bins * spline.MIN_BIN >= 1:
             raise TradeError(f"SplineFlow bins must be fewer than {1 / spline.MIN_BIN:.0f}, got {self.bins}.")
         if not self.interval > 0:
