@@ -23,9 +23,9 @@ import trade
 from benchmarks.problems import PROBLEMS, ZooProblem
 from trade.evaluation.free_energy import log_mean_weight
 from trade.experiments.results import commit, hardware
+from trade.files import read_json, write_json
 from trade.objectives.term import Objective
 from trade.sampling.importance import weighted_samples
-from trade.training.checkpoint import read_json, write_json
 from trade.training.metrics import plain
 
 QUICK = ("ring", "correlation", "mode-lost", "eight-schools", "pressure", "tilted-well")
@@ -130,6 +130,8 @@ def measured(problem: ZooProblem, run: trade.Run, options: Options) -> dict[str,
     if found["log_z_sigmas"]:
         summary["log_z_rms_sigmas"] = float(np.sqrt(np.mean(np.square(found["log_z_sigmas"]))))
         summary["log_z_most"] = float(np.max(np.abs(found["log_z_error"])))
+    told = run.verdict
+    summary["verdict"] = {"level": told.level, "reasons": list(told.reasons)}
     return plain(summary | {"curves": found, "skipped": run.metrics[-2].get("skipped")})
 
 
@@ -180,8 +182,8 @@ def _apart(problem: ZooProblem, method: str, options: Options) -> None:
 def make_table(entries: list[dict[str, Any]]) -> Table:
     """A line a problem and method."""
     table = Table(title="Zoo: nothing chosen", title_justify="left")
-    for name in ("problem", "method", "least ESS", "ESS at c0", "KL", "log Z / σ", "steps", "s"):
-        table.add_column(name, justify="left" if name in ("problem", "method") else "right")
+    for name in ("problem", "method", "least ESS", "ESS at c0", "KL", "log Z / σ", "steps", "s", "verdict"):
+        table.add_column(name, justify="left" if name in ("problem", "method", "verdict") else "right")
     for e in entries:
         if "failed" in e:
             table.add_row(e["problem"], e["method"], "failed")
@@ -195,6 +197,7 @@ def make_table(entries: list[dict[str, Any]]) -> Table:
             f"{e['log_z_rms_sigmas']:.1f}" if e.get("log_z_rms_sigmas") is not None else "",
             str(e["steps"]),
             f"{e['seconds']:.0f}",
+            e.get("verdict", {}).get("level", ""),
         )
     return table
 

@@ -8,9 +8,9 @@ import numpy as np
 import pytest
 from gaussians import LinearGaussian
 
-from trade import TradeError
-from trade.training import checkpoint
-from trade.training.checkpoint import Checkpoints, load_tree, read_json, save_tree, write_bytes, write_json
+from trade import TradeError, files
+from trade.files import load_tree, read_json, save_tree, write_bytes, write_json, write_sealed
+from trade.training.checkpoint import Checkpoints
 
 TREE = {
     "flow": LinearGaussian(0.1, -0.0, 1e-30, np.pi),
@@ -58,11 +58,14 @@ def test_what_a_killed_run_left_behind_is_cleared(tmp_path):
     store = Checkpoints(tmp_path)
     store.save(10, TREE)
     (tmp_path / "checkpoint-000000020.eqx").write_bytes(b"half")
-    (tmp_path / ".checkpoint-000000030.eqx.4242.tmp").write_bytes(b"half")
-    (tmp_path / ".checkpoint.json.4242.tmp").write_bytes(b"{")
+    (tmp_path / ".trade-checkpoint-000000030.eqx.4242.tmp").write_bytes(b"half")
+    (tmp_path / ".trade-checkpoint.json.4242.tmp").write_bytes(b"{")
+    others = [".notes.tmp", ".vim.swp.tmp", "checkpoint-mine.eqx"]
+    for name in others:  # of somebody else
+        (tmp_path / name).write_bytes(b"mine")
     assert store.load(LIKE)[0] == 10
     store.save(40, TREE)
-    assert names(tmp_path) == ["checkpoint-000000040.eqx", "checkpoint.json"]
+    assert names(tmp_path) == sorted([*others, "checkpoint-000000040.eqx", "checkpoint.json"])
 
 
 def test_a_failed_write_keeps_the_old_content_and_no_temporary_file(tmp_path, monkeypatch):
@@ -72,8 +75,8 @@ def test_a_failed_write_keeps_the_old_content_and_no_temporary_file(tmp_path, mo
     def full_disk(descriptor):
         raise OSError(28, "No space left on device")
 
-    monkeypatch.setattr(checkpoint.os, "fsync", full_disk)
-    with pytest.raises(OSError, match="No space"):
+    monkeypatch.setattr(files.os, "fsync", full_disk)
+    with pytest.raises(TradeError, match=r"a\.json could not be written: No space left on device"):
         write_json(path, {"new": 2})
     assert read_json(path) == {"old": 1}
     assert names(tmp_path) == ["a.json"]
@@ -86,7 +89,7 @@ def test_a_crash_before_the_manifest_leaves_the_old_checkpoint_valid(tmp_path, m
     def killed(path, content):
         raise KeyboardInterrupt
 
-    monkeypatch.setattr(checkpoint, "write_json", killed)
+    monkeypatch.setattr(files, "write_sealed", killed)
     with pytest.raises(KeyboardInterrupt):
         store.save(20, jax.tree.map(jnp.zeros_like, TREE))
     step, loaded = store.load(LIKE)
@@ -113,7 +116,7 @@ def test_missing_files_are_refused(tmp_path):
         store.load(LIKE)
     store.save(10, TREE)
     (tmp_path / "checkpoint-000000010.eqx").unlink()
-    with pytest.raises(TradeError, match="does not exist or cannot be read"):
+    with pytest.raises(TradeError, match="does not exist"):
         store.load(LIKE)
 
 
@@ -122,15 +125,32 @@ def test_missing_files_are_refused(tmp_path):
 )
 def test_damaged_manifest_is_refused(tmp_path, manifest):
     write_bytes(tmp_path / "checkpoint.json", manifest if isinstance(manifest, bytes) else manifest.encode())
-    with pytest.raises(TradeError, match=r"checkpoint\.json is damaged"):
+    with pytest.raises(TradeError, match=r"checkpoint\.json (is damaged|was not written by this version)"):
         Checkpoints(tmp_path).load(LIKE)
+
+
+@pytest.mark.parametrize("change", [{"step": 11}, {"file": "other.eqx"}, {"run": "x"}, {"arrays": "0"}])
+def test_an_edited_manifest_is_refused(tmp_path, change):
+    """A step that was changed would resume another run than the one that was interrupted."""
+    store = Checkpoints(tmp_path)
+    store.save(10, TREE)
+    write_json(tmp_path / "checkpoint.json", read_json(tmp_path / "checkpoint.json") | change)
+    with pytest.raises(TradeError, match=r"checkpoint\.json is damaged: its checksum"):
+        store.load(LIKE)
+
+
+def test_a_checkpoint_of_other_settings_is_refused(tmp_path):
+    Checkpoints(tmp_path, "one").save(10, TREE)
+    with pytest.raises(TradeError, match="other settings"):
+        Checkpoints(tmp_path, "two").load(LIKE)
 
 
 def test_a_manifest_cannot_point_outside_its_directory(tmp_path):
     secret = tmp_path / "secret.eqx"
     checksum = save_tree(secret, TREE)
     inside = tmp_path / "run"
-    write_json(inside / "checkpoint.json", {"step": 1, "file": "../secret.eqx", "sha256": checksum})
+    manifest = {"step": 1, "file": "../secret.eqx", "arrays": checksum, "run": ""}
+    write_sealed(inside / "checkpoint.json", manifest)
     with pytest.raises(TradeError, match="does not exist"):
         Checkpoints(inside).load(LIKE)
 

@@ -241,10 +241,10 @@ def test_trade_on_a_circle_and_its_file(tmp_path):
 @pytest.mark.parametrize(
     ("shape", "angles", "message"),
     [
-        ((2,), (2,), "different coordinates below 2"),
-        ((2,), (0, 0), "different coordinates below 2"),
+        ((2,), (2,), "coordinates from 0 to 1"),
+        ((2,), (0, 0), "different coordinates"),
         ((2,), (), "at least one angle"),
-        ((2, 2), (0,), "needs a vector"),
+        ((2, 2), (0,), "of a vector"),
     ],
 )
 def test_bad_angles_are_refused(shape, angles, message):

@@ -108,7 +108,7 @@ def test_no_boundary_is_refused_where_one_is_needed():
         ({"low": 1.0, "high": float("inf")}, "high must be a finite number"),
         ({"low": 1.0, "high": 2.0, "scale": "cubic"}, "scale"),
         ({"low": 1.0, "high": 2.0, "boundary": (3.0,)}, "boundary value 3 lies outside"),
-        ({"low": 1.0, "high": 2.0, "boundary": (float("nan"),)}, "boundary value nan lies outside"),
+        ({"low": 1.0, "high": 2.0, "boundary": (float("nan"),)}, "boundary value must be a number, got nan"),
         ({"low": 1.0, "high": 2.0, "boundary": (None,)}, "boundary value must be a number"),
         ({"low": 1.0, "high": 2.0, "boundary": "warm"}, "boundary value must be a number"),
         ({"low": 1.0, "high": 2.0, "boundary": 1.0, "knee": 0.1}, "knee must be positive, on a linear scale"),

@@ -11,17 +11,21 @@ from pathlib import Path
 import jax
 import jax.numpy as jnp
 import numpy as np
+import optax
 import pytest
+from flowjax.distributions import StandardNormal
 from gaussians import (
     LinearGaussian,
     data_at,
     ending_run,
     family,
     log_normal,
+    minus_quadratic,
     random_gaussian,
     stateful_run,
     tiny_spline,
 )
+from small_flows import cast
 
 from trade import (
     Adam,
@@ -195,7 +199,15 @@ def test_reference_run_moves_every_state(reference):
     names = sorted(p.name for p in directory.iterdir())
     models = ["best-0.eqx", "final-0.eqx"]
     assert names == sorted(
-        [*models, "checkpoint-000000300.eqx", "checkpoint.json", "metrics.jsonl", "model.json", "run.json"]
+        [
+            *models,
+            "checkpoint-000000300.eqx",
+            "checkpoint.json",
+            "metrics.jsonl",
+            "model.json",
+            "run.json",
+            "verdict.json",
+        ]
     )
 
 
@@ -259,8 +271,9 @@ def test_resume_refuses_other_settings(reference):
 
 
 def test_resume_needs_a_run_to_resume(tmp_path):
-    with pytest.raises(TradeError, match="does not exist"):
+    with pytest.raises(TradeError, match="is not a directory"):
         stateful_run(out=tmp_path / "nothing", resume=True)
+    assert not (tmp_path / "nothing").exists()
 
 
 # --- Several seeds
@@ -376,6 +389,7 @@ def test_where_nothing_can_be_measured_the_final_model_is_the_best():
 
 GOOD = data_at(1.0, n=16)
 BAD = GOOD.copy()
+FREE = Target(minus_quadratic, (1,), Condition(0.25, 1.0))
 BAD[3] = np.nan
 TWO = family(boundary=(0.25, 1.0))
 TWO_CONDITIONS = PowerScaledNormal((1,), (2,), FAMILY.condition, 1.0, 1.0)
@@ -408,11 +422,56 @@ REFUSED = {
         {"flow": TWO_CONDITIONS},
         r"flow must be conditioned on a vector of shape \(1,\)",
     ),
-    "no flow": ({"flow": 3}, "flow must be a flowjax distribution, got int"),
+    "no flow": ({"flow": 3}, "flow must be a recipe such as .* got 3"),
     "a function that makes no flow": ({"flow": lambda key: "flow"}, "flow must be a flowjax distribution, got str"),
     "a flow with NaN": ({"flow": LinearGaussian(mean=np.nan)}, "flow has NaN"),
     "no target": ({"target": lambda x, c: -(x**2) / c}, "target must be a trade.Target"),
     "no objective": ({"objective": "trade"}, "objective must be"),
+    "an objective whose parentheses were forgotten": ({"objective": Trade}, "objective must be"),
+    "a recipe whose parentheses were forgotten": ({"flow": SplineFlow}, "flow must be a recipe"),
+    "a flow function that fails": ({"flow": lambda key: 1 / 0}, "flow failed: .*division by zero"),
+    "a flow that does not see the condition": ({"flow": StandardNormal((1,))}, "flow does not see the condition"),
+    "a flow in half precision": (
+        {"flow": cast(LinearGaussian(), jnp.float16)},
+        "flow must have parameters in float32 or float64, got float16",
+    ),
+    "an optimiser that is a number": ({"optimiser": 1e-3}, "optimiser must be"),
+    "an optimiser that is a word": ({"optimiser": "adam"}, "optimiser must be"),
+    "an optimiser whose parentheses were forgotten": ({"optimiser": Adam}, "optimiser must be"),
+    "a schedule that is a number": ({"schedule": 100}, "schedule must be"),
+    "a watch that is a number": ({"watch": 0.1}, "watch must be"),
+    "minutes in words": ({"minutes": "ten"}, "minutes must be"),
+    "NaN minutes": ({"minutes": float("nan")}, "minutes must be"),
+    "True steps": ({"steps": True}, "steps must be a positive integer, got True"),
+    "a seed and a half": ({"seed": 1.5}, "seed must be an integer"),
+    "a seed in words": ({"seed": "one"}, "seed must be an integer"),
+    "no seed": ({"seed": None}, "seed must be an integer"),
+    "a negative seed": ({"seed": -1}, "seed must be an integer"),
+    "a seed that would wrap to another": ({"seed": 2**32}, "seed must be an integer"),
+    "True seeds": ({"seeds": True}, "seeds must be"),
+    "half a seed": ({"seeds": 0.5}, "seeds must be"),
+    "no samples to evaluate": ({"evaluation_samples": 0}, "evaluation_samples must be"),
+    "too many samples to evaluate": ({"evaluation_samples": 10**12}, "evaluation_samples"),
+    "evaluation at no number": ({"evaluate_at": "cold"}, "evaluation condition must be a number"),
+    "NaN held out": ({"held_out": float("nan")}, "held_out must be a fraction"),
+    "True held out": ({"held_out": True}, "held_out must be a fraction"),
+    "a propagation that begins after the end": ({"objective": Trade(start=7)}, "Trade start must come before"),
+    "out that is no path": ({"out": 3}, "out must be the path of a directory"),
+    "an empty out": ({"out": ""}, "out must be the path of a directory"),
+    "notes that are no dictionary": ({"notes": "why"}, "notes must be a dictionary"),
+    "three arrays of data": ({"data": {1.0: (GOOD, GOOD, GOOD)}}, "data at c = 1 must be"),
+    "complex data": ({"data": {1.0: GOOD + 1j}}, "data at c = 1 must be an array of real numbers"),
+    "numbers in words": ({"data": {1.0: GOOD.astype(str)}}, "data at c = 1 must be an array of numbers"),
+    "ragged data": ({"data": {1.0: [[1.0], [1.0, 2.0]]}}, "data at c = 1 must"),
+    "data at nearly equal conditions": ({"target": FREE, "data": {1.0: GOOD, 1.0 - 1e-9: GOOD}}, "twice at c = 1"),
+    "a density that is zero at all data": (
+        {"target": Target(lambda x, c: jnp.where(x[0] > 99, 1.0, -jnp.inf) * c, (1,), Condition(0.25, 1.0))},
+        "log density is not finite at any",
+    ),
+    "a derivative that is another's": (
+        {"target": Target(minus_quadratic, (1,), FAMILY.condition, condition_derivative=lambda x, c: (x**2).sum())},
+        "condition_derivative is not the derivative of log_density",
+    ),
     "no steps": ({"steps": 0}, "steps must be a positive integer, got 0"),
     "half steps": ({"steps": 1.5}, "steps must be"),
     "steps in words": ({"steps": "ten"}, "steps must be"),
@@ -451,3 +510,35 @@ def test_out_that_already_holds_a_run_is_refused(reference, tmp_path, kind):
     with pytest.raises(TradeError, match="already holds a run"):
         call(out=directory)
     assert {p.name: p.read_bytes() for p in directory.iterdir()} == before
+
+
+ACCEPTED = {
+    "a NumPy integer of steps": {"steps": np.int64(2)},
+    "a NumPy integer of a seed": {"seed": np.uint8(3)},
+    "one condition to evaluate at": {"evaluate_at": 0.5},
+    "an array of conditions": {"evaluate_at": np.array([0.5, 0.7])},
+    "a transformation of Optax": {"optimiser": optax.adam(1e-3)},
+    "a chain of Optax": {"optimiser": optax.chain(optax.clip(1.0), optax.sgd(1e-3))},
+    "single precision": {"data": {1.0: GOOD.astype(np.float32)}},
+    "half precision": {"data": {1.0: GOOD.astype(np.float16)}},
+    "integers": {"data": {1.0: np.arange(-8, 8)[:, None]}},
+    "a condition that is an array of no dimension": {"data": {np.float32(1.0): GOOD}},
+}
+
+
+@pytest.mark.parametrize("what", ACCEPTED)
+def test_fit_accepts(what):
+    run = call(**ACCEPTED[what])
+    assert run.metrics[-1]["step"] == 2
+
+
+def test_a_transformation_of_optax_is_applied_as_it_is():
+    """Two steps of plain gradient descent, by hand."""
+    run = call(optimiser=optax.sgd(0.1), objective=ForwardKL(16), steps=1, held_out=0.0)
+    flow = LinearGaussian()
+    assert run.settings["optimiser"]["class"] == "Given"
+    mean = float(run.final[0].flow.mean[0])
+    assert mean != float(flow.mean[0])
+    assert np.sign(mean) == np.sign(GOOD.mean()) or abs(mean) < 0.05
+    slow = call(optimiser=optax.sgd(0.05), objective=ForwardKL(16), steps=1, held_out=0.0)
+    np.testing.assert_allclose(2 * float(slow.final[0].flow.mean[0]), mean, rtol=1e-4)

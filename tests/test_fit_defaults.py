@@ -28,8 +28,8 @@ from trade import (
     load,
 )
 from trade.data import hold_out, make_problem, sampled
-from trade.fit import _default_objective
 from trade.flows import PowerScaled, VolumePreservingFlow
+from trade.objectives.default import default_objective
 from trade.targets import PowerPosterior
 from trade.training.compilation import keep_compiled
 
@@ -95,16 +95,16 @@ def test_what_was_chosen_is_saved_with_the_run(alone):
 
 def test_default_objective_follows_the_target():
     """Energy-free without a density, with symmetries where there are any, with fewer states of large ones."""
-    plain = _default_objective(family())
+    plain = default_objective(family())
     assert type(plain.propagation.density).__name__ == "TrueDensity"
     assert (plain.propagation.points_per_condition, plain.boundary.batch) == (64, 512)
     assert not plain.propagation.points.symmetries and not plain.boundary.symmetries
-    turned = _default_objective(family(symmetry=lambda key, x: -x))
+    turned = default_objective(family(symmetry=lambda key, x: -x))
     assert turned.propagation.points.symmetries and turned.boundary.symmetries
-    free = _default_objective(PowerPosterior(lambda x: -(x**2).sum(), shape=(1,)))
+    free = default_objective(PowerPosterior(lambda x: -(x**2).sum(), shape=(1,)))
     assert type(free.propagation.density).__name__ == "EnergyFree"
     for d, points, batch in ((64, 64, 512), (128, 32, 256), (10_000, 16, 128)):
-        large = _default_objective(Target(minus_quadratic, (d,), family().condition))
+        large = default_objective(Target(minus_quadratic, (d,), family().condition))
         assert (large.propagation.points_per_condition, large.boundary.batch) == (points, batch)
 
 
@@ -235,7 +235,7 @@ def test_a_target_without_a_density_is_learned_energy_free_and_the_best_model_ha
     """
     condition = Condition(0.25, 4.0, boundary=(1.0,))
     target = PowerPosterior(lambda x: -0.5 * (x**2).sum() - 0.5 * np.log(2 * np.pi), shape=(1,), condition=condition)
-    objective = _default_objective(target)
+    objective = default_objective(target)
     objective = replace(objective, propagation=replace(objective.propagation, conditions=conditions))
     run = fit(target, {1.0: data_at(0.5, n=2000)}, flow=LinearGaussian(), objective=objective, **SHORT)
     assert not any("ess_least" in row for row in run.metrics)

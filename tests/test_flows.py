@@ -205,13 +205,13 @@ def test_spline_flow_reads_the_target():
         ({"bins": 100}, "bins"),
         ({"embedding": -1}, "embedding"),
         ({"observation_size": -1}, "observation_size"),
-        ({"interval": 0.0}, "interval must be positive"),
-        ({"interval": float("nan")}, "interval must be positive"),
+        ({"interval": 0.0}, "interval must be a positive number"),
+        ({"interval": float("nan")}, "interval must be a positive number"),
         ({"adapter": -1}, "adapter"),
-        ({"reach": 0.0}, "reach must lie in"),
+        ({"reach": 0.0}, r"reach must be a number in \(0, 1\]"),
         ({"shape": (2, 2), "whiten": True}, "whiten vectors only"),
         ({"angles": (0,)}, "angles are for whiten=True"),
-        ({"angles": (2,), "whiten": True}, "angles must be"),
+        ({"angles": (2,), "whiten": True}, "angles must be coordinates from 0 to 1"),
         ({"bounds": ((0.0, 1.0),)}, "bounds must be one"),
         ({"bounds": ((0.0, 1.0), (2.0, 1.0))}, r"bounds\[1\] must have low < high"),
         ({"bounds": ((0.0, 1.0), 3.0)}, r"bounds\[1\] must be \(low, high\)"),
@@ -243,10 +243,10 @@ def test_a_volume_preserving_flow_is_a_power_of_one_density(recipe):
     ("options", "message"),
     [
         ({"shape": (2, 2)}, "needs a vector"),
-        ({"angles": (2,)}, "different coordinates below 2"),
+        ({"angles": (2,)}, "coordinates from 0 to 1"),
         ({"blocks": 0}, "blocks must be an integer of at least 1"),
         ({"volume": "gin"}, "volume must be 'free' or 'mean'"),
-        ({"interval": 0.0}, "interval must be positive"),
+        ({"interval": 0.0}, "interval must be a positive number"),
     ],
 )
 def test_bad_affine_recipe_is_refused(options, message):
@@ -279,7 +279,7 @@ def test_bad_spline_flow_arguments_are_refused():
         spline_flow(KEY, target, layers=3)
     with pytest.raises(TradeError, match="no option 'shape'"):
         spline_flow(KEY, target, shape=(3,))
-    with pytest.raises(TradeError, match=r"needs a trade\.Target"):
+    with pytest.raises(TradeError, match=r"must be a trade\.Target"):
         spline_flow(KEY, lambda x, c: 0.0)
 
 

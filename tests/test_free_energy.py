@@ -112,7 +112,7 @@ def test_reference_outside_is_refused(method, rough_model):
 
 
 def test_too_few_points_are_refused(method, rough_model):
-    with pytest.raises(TradeError, match="at least 5 points, got 4"):
+    with pytest.raises(TradeError, match="points must be an integer of at least 5, got 4"):
         method(rough_model, TARGET, KEY, reference=1.0, points=4)
 
 
@@ -180,7 +180,7 @@ def test_evidence_refuses_a_range_that_does_not_reach_the_prior(true_model):
     with pytest.raises(TradeError, match="power of the likelihood that the evidence needs 0 lies outside"):
         evidence(true_model, TARGET, KEY)
     model = Model(ConjugatePosterior(), CONJUGATE.condition, (1,))
-    with pytest.raises(TradeError, match="at least 5 points, got 3"):
+    with pytest.raises(TradeError, match="points must be an integer of at least 5, got 3"):
         evidence(model, CONJUGATE, KEY, [1.0], points=3)
     with pytest.raises(TradeError, match="observation"):
         evidence(model, CONJUGATE, KEY)

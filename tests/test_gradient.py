@@ -404,9 +404,9 @@ def test_a_derivative_that_is_no_number_is_taken_for_outside_too():
 @pytest.mark.parametrize(
     ("options", "message"),
     [
-        ({"reweighted": -0.1}, "reweighted must not be negative"),
-        ({"truncate": 0.5}, "truncate must be at least 1"),
-        ({"truncate": float("nan")}, "truncate must be at least 1"),
+        ({"reweighted": -0.1}, "reweighted must be a number that is not negative"),
+        ({"truncate": 0.5}, "truncate must be a number of at least 1"),
+        ({"truncate": float("nan")}, "truncate must be a number of at least 1"),
         ({"points": ModelPoints(noise=0.1)}, "without noise"),
         (
             {"points_per_condition": 1, "expectation": BatchExpectation(samples=8)},

@@ -74,5 +74,5 @@ def test_bad_settings_are_refused(options, message):
 
 
 def test_no_samples_are_refused():
-    with pytest.raises(TradeError, match="n must be a positive integer, got 0"):
+    with pytest.raises(TradeError, match="n must be an integer of at least 1, got 0"):
         MarkovChains().sample(gaussian_family(1), KEY, 0, 1.0)

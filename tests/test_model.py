@@ -157,7 +157,7 @@ def test_bad_observations_are_refused(model, observing):
 
 @pytest.mark.parametrize("n", [0, -1, 2.5, "many"])
 def test_bad_sample_size_is_refused(model, n):
-    with pytest.raises(TradeError, match="n must be a positive integer"):
+    with pytest.raises(TradeError, match="n must be an integer of at least 1"):
         model.sample(KEY, n, 1.0)
 
 

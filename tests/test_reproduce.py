@@ -14,13 +14,13 @@ from trade.data import make_problem
 from trade.experiments import EXPERIMENTS
 from trade.experiments.reproduce import Method, choose, covered, reproduce
 from trade.experiments.results import row
-from trade.fit import _default_objective
+from trade.files import read_json, write_json
+from trade.objectives.default import default_objective
 from trade.report.figures import methods_against_condition
 from trade.report.reproduction import FIGURES, table, write_reproduction
 from trade.report.run import numbers
 from trade.sampling.importance import weighted_samples
 from trade.target import AbstractTarget
-from trade.training.checkpoint import read_json, write_json
 from trade.training.state import Program, begin
 
 
@@ -144,7 +144,7 @@ def test_every_method_of_an_experiment_traces(name):
         data = jax.random.normal(jax.random.key(0), (8, *target.shape))
         at_wall = (data, data) if target.observation_shape else data
         problem = make_problem(target, dict.fromkeys(target.condition.boundary, at_wall))
-        objective = method.objective or _default_objective(target)
+        objective = method.objective or default_objective(target)
         program = Program(objective, method.optimiser or Adam(), method.steps)
         learner = eqx.filter_eval_shape(begin, program, flow, problem, jax.random.key(0))
         assert learner.guard.losses

@@ -15,9 +15,8 @@ from flowjax.flows import coupling_flow
 from gaussians import data_at, family, nudged, problem_of, tiny_spline
 
 import trade
-from trade import Adam, ForwardKL, Gradient, Model, Run, Schedule, Trade, TradeError, saved
+from trade import Adam, ForwardKL, Gradient, Model, Run, Schedule, Trade, TradeError, files, saved
 from trade.targets import GaussianMixture, MultiWell
-from trade.training.checkpoint import write_json
 from trade.training.state import Program
 
 WELL = MultiWell(d=1)
@@ -46,10 +45,13 @@ def directory(run, tmp_path):
 
 
 def change(directory, name, edit):
-    """Edit a JSON file of a run directory."""
-    content = json.loads((directory / name).read_text())
+    """Edit a JSON file of a run directory, with all checksums made right again, as a forger would."""
+    content = files.read_sealed(directory / name)
     edit(content)
-    (directory / name).write_text(json.dumps(content))
+    (directory / name).unlink()
+    files.write_sealed(directory / name, content)
+    if name == files.SETTINGS:
+        change(directory, files.MANIFEST, lambda manifest: manifest.update(run=files.seal(content)))
 
 
 # --- Round trips
@@ -171,7 +173,7 @@ def set_class(*path):
 )
 def test_a_class_that_is_not_ours_is_refused(directory, path):
     change(directory, "run.json", set_class(*path))
-    with pytest.raises(TradeError, match=r"names 'subprocess\.Popen', which is not one of"):
+    with pytest.raises(TradeError, match=r"names 'subprocess\.Popen', which is not registered"):
         trade.load(directory)
 
 
@@ -217,7 +219,7 @@ def test_a_pickle_in_place_of_arrays_is_not_run(directory, tmp_path):
     for content in (pickle.dumps(Bomb(fuse)), npy_with_objects(Bomb(fuse), tmp_path)):
         (directory / "final-0.eqx").write_bytes(content)
         checksum = hashlib.sha256(content).hexdigest()
-        change(directory, "model.json", lambda manifest, c=checksum: manifest["sha256"].update({"final-0.eqx": c}))
+        change(directory, "model.json", lambda manifest, c=checksum: manifest["files"].update({"final-0.eqx": c}))
         with pytest.raises(TradeError, match="does not fit"):
             trade.load(directory)
         assert not fuse.exists()
@@ -236,10 +238,15 @@ def npy_with_objects(value, tmp_path):
     [
         ("run.json", None, r"run\.json does not exist"),
         ("run.json", "{", r"run\.json is damaged"),
-        ("run.json", "[1, 2]", "is not a TRADE run of format"),
-        ("run.json", '{"format": 999}', "is not a TRADE run of format"),
-        ("model.json", None, r"model\.json does not exist"),
-        ("model.json", '{"sha256": {}}', r"model\.json does not name final-0\.eqx"),
+        ("run.json", "[1, 2]", "has no checksum of itself"),
+        ("run.json", "null", "has no checksum of itself"),
+        ("run.json", '{"format": 1}', "has no checksum of itself"),
+        ("run.json", '{"format": 2, "sha256": "0"}', r"run\.json is damaged: its checksum"),
+        ("run.json", '{"format": 2, "sha256": 7}', "has no checksum of itself"),
+        ("model.json", None, "is not finished"),
+        ("model.json", '{"files": {}, "sha256": "abc"}', r"model\.json is damaged: its checksum"),
+        ("metrics.jsonl", None, r"metrics\.jsonl does not exist"),
+        ("metrics.jsonl", "", r"metrics\.jsonl is damaged"),
     ],
 )
 def test_missing_or_damaged_settings_are_refused(directory, name, content, message):
@@ -249,6 +256,43 @@ def test_missing_or_damaged_settings_are_refused(directory, name, content, messa
     with pytest.raises(TradeError, match=message) as error:
         trade.load(directory)
     assert "\n" not in str(error.value)
+
+
+@pytest.mark.parametrize(
+    ("name", "edit"),
+    [
+        ("run.json", lambda content: content["condition"].update(low=0.1)),
+        ("run.json", lambda content: content["recipe"].update(interval=5.0)),
+        ("model.json", lambda content: content["files"].update({"final-0.eqx": "0"})),
+    ],
+)
+def test_an_edited_file_is_recognised(directory, name, edit):
+    """A range or an interval that was changed would load, and sample wrongly."""
+    content = json.loads((directory / name).read_text())
+    edit(content)
+    (directory / name).write_text(json.dumps(content))
+    with pytest.raises(TradeError, match=f"{name} is damaged: its checksum"):
+        trade.load(directory)
+
+
+def test_models_of_another_run_are_recognised(directory, tmp_path):
+    """Even where all files are whole."""
+    make_run(MIXTURE).save(tmp_path / "other")
+    (directory / "run.json").write_bytes((tmp_path / "other" / "run.json").read_bytes())
+    with pytest.raises(TradeError, match="other settings"):
+        trade.load(directory)
+
+
+def test_other_formats_are_refused(directory):
+    change(directory, "run.json", lambda content: content.update(format=1))
+    with pytest.raises(TradeError, match="not a TRADE run of format 2, got 1"):
+        trade.load(directory)
+
+
+def test_manifest_names_every_model(directory):
+    change(directory, "model.json", lambda content: content["files"].pop("final-0.eqx"))
+    with pytest.raises(TradeError, match=r"model\.json does not name final-0\.eqx"):
+        trade.load(directory)
 
 
 def test_a_directory_that_is_not_there_is_refused(tmp_path):
@@ -261,15 +305,20 @@ def test_a_directory_that_is_not_there_is_refused(tmp_path):
 def test_settings_tell_runs_apart(tmp_path):
     """What is written at the start is what a resumed run is compared with."""
     settings = make_run().settings
-    saved.begin_directory(tmp_path, settings, resume=False)
-    saved.begin_directory(tmp_path, settings, resume=True)
+
+    def begin(settings, *, resume):
+        with saved.claimed(tmp_path, settings, resume=resume) as in_force:
+            return in_force
+
+    assert begin(settings, resume=False) == begin(settings, resume=True) == settings
     for name, value in {"steps": 6, "seed": 1, "optimiser": {"class": "Adam"}, "data": [[1, 2.0]]}.items():
         with pytest.raises(TradeError, match=f"cannot be resumed: its {name} was"):
-            saved.begin_directory(tmp_path, {**settings, name: value}, resume=True)
-    saved.begin_directory(tmp_path, {**settings, "notes": {}, "jax": "other"}, resume=True)
-    write_json(tmp_path / "checkpoint.json", {})
+            begin({**settings, name: value}, resume=True)
+    assert begin({**settings, "notes": {}, "jax": "other"}, resume=True) == settings
+    files.write_json(tmp_path / "checkpoint.json", {})
     with pytest.raises(TradeError, match="already holds a run"):
-        saved.begin_directory(tmp_path, settings, resume=False)
+        begin(settings, resume=False)
+    assert sorted(p.name for p in tmp_path.iterdir()) == ["checkpoint.json", "run.json"]  # the lock is gone
 
 
 def test_final_and_best_are_not_mixed_up(run, tmp_path):

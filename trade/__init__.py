@@ -2,7 +2,9 @@
 
 from trade import flows, targets
 from trade.condition import Condition
+from trade.config import register
 from trade.errors import NonFiniteError, TradeError
+from trade.evaluation.verdict import Verdict
 from trade.fit import Run, fit, load
 from trade.model import Model
 from trade.objectives import (
@@ -73,6 +75,7 @@ __all__ = [
     "Trade",
     "TradeError",
     "TrueDensity",
+    "Verdict",
     "Watch",
     "Widening",
     "boltzmann",
@@ -81,6 +84,7 @@ __all__ = [
     "flows",
     "load",
     "power",
+    "register",
     "targets",
 ]
 __version__ = "0.1.0"

@@ -3,7 +3,6 @@
 import math
 from collections.abc import Iterable
 from dataclasses import dataclass, replace
-from numbers import Real
 from types import ModuleType
 from typing import Any, Literal
 
@@ -12,7 +11,10 @@ import numpy as np
 from jax import Array
 from jax.typing import ArrayLike
 
+from trade import check
 from trade.errors import TradeError
+
+CLOSEST = 1e-4  # boundary values in the chart: nearer ones are one to a flow
 
 
 @dataclass(frozen=True)
@@ -45,30 +47,35 @@ class Condition:
     knee: float | None = None
 
     def __post_init__(self) -> None:
-        if self.scale not in ("log", "linear"):
-            raise TradeError(f"Condition scale must be 'log' or 'linear', got {self.scale!r}.")
-        for name in ("low", "high"):
-            value = getattr(self, name)
-            if not isinstance(value, Real) or not math.isfinite(value):
-                raise TradeError(f"Condition {name} must be a finite number, got {value!r}.")
-            object.__setattr__(self, name, float(value))
-        if not self.low < self.high:
-            raise TradeError(f"Condition needs low < high, got low={self.low:g}, high={self.high:g}.")
-        if self.scale == "log" and self.low <= 0:
+        check.choice(self.scale, "Condition scale", "log", "linear")
+        check.numbers(self, "low", "high")
+        low, high = self._rounded(self.low, self.high)
+        if not np.isfinite([low, high]).all() or not low < high:
+            raise TradeError(f"Condition needs low < high, apart in {low.dtype}, got low={self.low}, high={self.high}.")
+        if self.scale == "log" and not low > 0:
             raise TradeError(f"Condition with scale='log' needs low > 0, got low={self.low:g}.")
-        values = self.boundary if isinstance(self.boundary, Iterable) else (self.boundary,)
+        single = not isinstance(self.boundary, Iterable) or isinstance(self.boundary, str | bytes)
+        single = single or getattr(self.boundary, "ndim", 1) == 0  # an array that is one number
+        values: Any = (self.boundary,) if single else self.boundary
         object.__setattr__(self, "boundary", tuple(sorted(self.check(c, "boundary value") for c in values)))
-        if self.knee is not None and (self.scale != "linear" or len(self.boundary) != 1 or not self.knee > 0):
-            raise TradeError(
-                f"Condition knee must be positive, on a linear scale with one boundary value, got {self.knee!r}."
-            )
+        if self.knee is not None:
+            takes = "positive, on a linear scale with one boundary value"
+            check.numbers(self, "knee", low=0, open_low=True, takes=takes)
+            if self.scale != "linear" or len(self.boundary) != 1:
+                raise TradeError(f"Condition knee must be {takes}, got {self.knee!r}.")
+        for one, two, apart in zip(self.boundary, self.boundary[1:], np.diff(self.walls), strict=False):
+            if apart < CLOSEST:
+                raise TradeError(f"Condition boundary values {one!r} and {two!r} are the same or too close: give one.")
+
+    @staticmethod
+    def _rounded(*values: float) -> np.ndarray:
+        """As JAX will see them."""
+        with np.errstate(over="ignore", under="ignore"):
+            return np.asarray(values).astype(jnp.result_type(float))
 
     def check(self, c: float, name: str = "condition") -> float:
         """Return c as a float, or refuse it when it lies outside the range."""
-        try:
-            value = float(c)
-        except (TypeError, ValueError):
-            raise TradeError(f"The {name} must be a number, got {c!r}.") from None
+        value = check.number(c, f"The {name}", takes="a number")
         slack = 1e-6 * (self.high - self.low)
         below = min(slack, 1e-3 * self.low) if self.scale == "log" else slack  # log c must exist
         if not self.low - below <= value <= self.high + slack:
@@ -116,10 +123,12 @@ class Condition:
 
     def chart(self, c: ArrayLike) -> Array:
         """The chart u(c), which is -1 at ``low`` and 1 at ``high``."""
+        check.array(c, "c")
         return self._stretched(jnp.asarray(c, dtype=jnp.result_type(float)), jnp) / self.slope
 
     def unchart(self, u: ArrayLike) -> Array:
         """The condition c at chart coordinate u."""
+        check.array(u, "u")
         return self._unstretched(self.slope * jnp.asarray(u), jnp)
 
     @property
@@ -140,12 +149,13 @@ class Condition:
 
     def grid(self, points: int) -> np.ndarray:
         """Conditions evenly spaced in the chart over the whole range."""
+        points = check.integer(points, "points", 2)
         c = self._unstretched(self.slope * np.linspace(-1.0, 1.0, points), np)
         c[0], c[-1] = self.low, self.high
         return c
 
     def grid_with_boundary(self, points: int) -> np.ndarray:
         """Sorted chart coordinates of ``points`` grid points, boundary values among them."""
-        inner = np.linspace(-1.0, 1.0, max(points - len(self.boundary), 2))
-        inner = inner[np.min(np.abs(inner[:, None] - self.walls), axis=1, initial=np.inf) > 1e-4]
+        inner = np.linspace(-1.0, 1.0, max(check.integer(points, "points", 2) - len(self.boundary), 2))
+        inner = inner[np.min(np.abs(inner[:, None] - self.walls), axis=1, initial=np.inf) > CLOSEST]
         return np.sort(np.concatenate([inner, self.walls]))

@@ -8,16 +8,18 @@ import jax.numpy as jnp
 import numpy as np
 from jax import Array
 
-from trade.errors import TradeError
+from trade import check
+from trade.errors import TradeError, UnknownError
 from trade.evaluation.monitor import States
 from trade.objectives.term import Problem
-from trade.target import AbstractTarget, check_condition_dependence, with_knee
+from trade.target import AbstractTarget, check_condition_dependence, check_target, with_knee
 
 Data = Mapping[float, Any]
 
 
 def make_problem(target: AbstractTarget, data: Data | None, *, charted: bool = False) -> Problem:
     """Check the data and fill in the boundary values; if ``charted``, in the chart that suits a power."""
+    check_target(target)
     checked = check_data(target, {} if data is None else data, "data")
     condition = target.condition
     if checked and not condition.boundary:
@@ -47,6 +49,12 @@ def check_data(target: AbstractTarget, data: Data, name: str) -> dict[float, tup
     checked = {}
     for c, value in data.items():
         at = target.condition.check(c, f"{name} condition")
+        if any(np.isclose(at, other, rtol=1e-6) for other in checked):
+            raise TradeError(f"{name} was given twice at c = {at:g}.")
+        if isinstance(value, tuple) and len(value) != 2:
+            raise TradeError(
+                f"{name} at c = {at:g} must be samples or (samples, observations), got a tuple of {len(value)}."
+            )
         x, y = value if isinstance(value, tuple) else (value, None)
         if (y is None) != (target.observation_shape is None):
             raise TradeError(
@@ -64,10 +72,8 @@ def check_data(target: AbstractTarget, data: Data, name: str) -> dict[float, tup
 
 
 def _check_array(value: Any, shape: tuple[int, ...], name: str) -> Array:
-    try:
-        array = np.asarray(value, dtype=np.float64)
-    except (TypeError, ValueError):
-        raise TradeError(f"{name} must be an array of numbers, got {type(value).__name__}.") from None
+    with np.errstate(over="ignore"):  # what float32 cannot hold is infinite below
+        array = np.asarray(check.array(value, name)).astype(jnp.result_type(float))
     if array.ndim != len(shape) + 1 or array.shape[1:] != shape:
         raise TradeError(f"{name} must have shape (n, {', '.join(map(str, shape))}), got {array.shape}.")
     if len(array) == 0:
@@ -75,14 +81,14 @@ def _check_array(value: Any, shape: tuple[int, ...], name: str) -> Array:
     bad = int((~np.isfinite(array)).any(axis=tuple(range(1, array.ndim))).sum())
     if bad:
         raise TradeError(f"{name} has {bad} of {len(array)} samples with NaN or infinite values.")
-    return jnp.asarray(array, dtype=float)
+    return jnp.asarray(array)
 
 
 def sampled(target: AbstractTarget, n: int = 200_000) -> Data | None:
     """Exact samples at the boundary values, from a target that can draw them; None from others."""
     try:
         return {c: target.sample(jax.random.key(i), n, c) for i, c in enumerate(target.condition.boundary)} or None
-    except TradeError:
+    except UnknownError:
         return None
 
 

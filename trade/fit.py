@@ -1,44 +1,47 @@
-"""``fit``: from a flow, a target and data to a trained, diagnosed run."""
+"""``fit``: from a target and data to a trained, diagnosed run."""
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import nullcontext
 from dataclasses import dataclass, field, replace
-from math import prod
+from functools import cached_property
+from os import PathLike, fspath
 from pathlib import Path
 from typing import Any
 
 import equinox as eqx
 import jax
 import jax.numpy as jnp
+import optax
 from flowjax.distributions import AbstractDistribution
 from jax import Array
 from jax.typing import ArrayLike
-from rich.console import Console
-from rich.markup import escape
 
-from trade import saved
-from trade.config import brief
+from trade import check, files, saved
+from trade.config import from_json
 from trade.data import Data, check_data, hold_out, make_problem, sampled
-from trade.errors import TradeError
+from trade.errors import NonFiniteError, TradeError
+from trade.evaluation.belonging import Finding, check_data_belongs, check_slope
 from trade.evaluation.divergence import Estimate
 from trade.evaluation.free_energy import FreeEnergy, by_importance, by_integration, evidence
-from trade.evaluation.monitor import Monitor, States
+from trade.evaluation.monitor import Monitor
+from trade.evaluation.verdict import Verdict, Witness, judge
 from trade.flows.default import default_flow
 from trade.flows.recipes import Recipe
 from trade.flows.standardise import adapt_to_data
 from trade.model import Model, check_flow
-from trade.objectives.boundary import ForwardKL
-from trade.objectives.density import EnergyFree, TrueDensity
-from trade.objectives.gradient import Gradient
-from trade.objectives.points import ModelPoints
+from trade.objectives.default import default_objective
 from trade.objectives.term import Objective, Problem
 from trade.objectives.trade import Trade
 from trade.sampling.importance import Weighted, weighted_samples
 from trade.target import AbstractTarget
 from trade.training.compilation import keep_compiled
 from trade.training.loop import Schedule, train
-from trade.training.optimiser import Adam
+from trade.training.optimiser import Adam, Given
+from trade.training.progress import announce, say
 from trade.training.state import Learner, Program, all_finite, begin
 from trade.training.watch import Watch
+
+LARGEST_SEED = 2**32 - 1  # a larger one would wrap to another
 
 
 @dataclass(frozen=True)
@@ -52,6 +55,8 @@ class Run:
             validation set.
         metrics: The rows of ``metrics.jsonl``.
         settings: What is saved beside the arrays.
+        witness: Of a run just trained: what its verdict needs beside the models.
+        told: Of a run that was loaded: the verdicts saved with it.
     """
 
     target: AbstractTarget | None
@@ -59,6 +64,20 @@ class Run:
     best: tuple[Model, ...]
     metrics: list[dict[str, Any]] = field(default_factory=list, repr=False)
     settings: dict[str, Any] = field(default_factory=dict, repr=False)
+    witness: Witness | None = field(default=None, repr=False)
+    told: tuple[Verdict, ...] = field(default=(), repr=False)
+
+    @property
+    def verdict(self) -> Verdict:
+        """How far ``model`` can be trusted, and why."""
+        return self.verdicts[0]
+
+    @cached_property
+    def verdicts(self) -> tuple[Verdict, ...]:
+        """The verdict on the best model of each seed."""
+        if self.told:
+            return self.told
+        return tuple(judge(model, self._target(), self.witness or Witness()) for model in self.best)
 
     @property
     def model(self) -> Model:
@@ -100,26 +119,71 @@ class Run:
         key = jax.random.key(0) if key is None else key
         return evidence(self.model, self._target(), key, observation, samples=samples)
 
-    def save(self, directory: str | Path) -> None:
-        """Write the models, settings and metrics, as data only."""
-        saved.save_models(Path(directory), self.final, self.best, self.settings, self.metrics)
+    def save(self, directory: str | Path, *, overwrite: bool = False) -> None:
+        """Write the models, settings, metrics and the verdict, as data only.
+
+        Args:
+            directory: A new or empty directory.
+            overwrite: Replace a run that is there, if nothing but a run is.
+        """
+        place = as_path(directory, "directory")
+        files.check_directory(place, overwrite=overwrite)
+
+        if files.is_run(place):
+            with files.locked(place):
+                pass  # nobody writes there
+        with files.moved_aside(place):
+            saved.save_models(place, self.final, self.best, self.settings, self.metrics)
+            if self.told or self.witness is not None:
+                saved.save_verdicts(place, [v.to_json() for v in self.verdicts])
+
+    def examined(self, data: Data | None = None) -> "Run":
+        """The run with its verdicts made anew.
+
+        Args:
+            data: States at the boundary values, best those that were not trained on; without any, a lost mode of the
+                data is not seen.
+        """
+        target = self._target()
+        problem = make_problem(target, data)
+        apart = hold_out(problem, 1.0)[1] if problem.data else ()
+        witness = Witness(apart, _examine(problem), _skipped(self.metrics))
+        return replace(self, witness=witness, told=())
 
 
 def load(
-    directory: str | Path, *, flow: AbstractDistribution | None = None, target: AbstractTarget | None = None
+    directory: str | Path, *, flow: AbstractDistribution | Recipe | None = None, target: AbstractTarget | None = None
 ) -> Run:
     """Load a saved run. No code from the directory is run.
 
     Args:
         directory: What ``Run.save`` or ``fit(out=...)`` wrote.
-        flow: A flow of the same structure, when it was not made by one of our recipes.
-        target: The target, when it is not one of the shipped ones.
+        flow: A flow of the same structure, or its recipe, when its class is not registered.
+        target: The target, when its class is not registered.
+
+    Returns:
+        The run.
     """
-    final, best, settings, metrics, known = saved.load_models(Path(directory), flow)
-    target = known if target is None else target
-    if target is not None and best[0].condition.knee is not None:  # the chart that the run was trained in
-        target = target.with_condition(best[0].condition)
-    return Run(target, final, best, metrics, settings)
+    if target is not None and not isinstance(target, AbstractTarget):
+        raise TradeError(f"target must be a trade.Target, got {type(target).__name__}.")
+    place = as_path(directory, "directory")
+    if flow is not None and not isinstance(flow, AbstractDistribution):
+        flow = _built(flow, jax.random.key(0))
+    found = saved.load_models(place, flow)
+    if target is not None:
+        saved.check_target(found.settings, target)
+    target = found.target if target is None else target
+    if target is not None:  # the boundary and the chart that the run was trained with
+        target = target.with_condition(from_json(found.settings["condition"]))
+    told = tuple(Verdict.from_json(v) for v in found.verdicts)
+    return Run(target, found.final, found.best, found.metrics, found.settings, told=told)
+
+
+def as_path(value: object, name: str) -> Path:
+    """A path, or one sentence on why it is none."""
+    if not isinstance(value, str | PathLike) or not fspath(value) or "\0" in str(fspath(value)):
+        raise TradeError(f"{name} must be the path of a directory, got {value!r}.")
+    return Path(fspath(value))  # pyright: ignore
 
 
 def fit(
@@ -130,14 +194,14 @@ def fit(
     objective: Objective | None = None,
     steps: int = 8_000,
     minutes: float | None = None,
-    optimiser: Adam | None = None,
+    optimiser: Adam | optax.GradientTransformation | None = None,
     validation: Data | None = None,
     held_out: float = 0.1,
     seed: int = 0,
     seeds: int | None = None,
     schedule: Schedule | None = None,
     watch: Watch | None = None,
-    evaluate_at: tuple[float, ...] | None = None,
+    evaluate_at: float | Sequence[float] | None = None,
     evaluation_samples: int = 2_000,
     out: str | Path | None = None,
     resume: bool = False,
@@ -157,7 +221,7 @@ def fit(
         objective: What to minimise; ``Trade()`` by default, energy-free where the target has no density.
         steps: The budget: training ends earlier when the whole range is reached and nothing more is gained.
         minutes: The budget in time, without compilation; None sets no limit.
-        optimiser: Learning rate, clipping, weight decay.
+        optimiser: Learning rate, clipping, weight decay; or a transformation of Optax, with its own rate and schedule.
         validation: Exact samples by condition, to select the best model by their mean NLL.
         held_out: Part of the data that is not trained on. It chooses the model, and shows whether the boundary is kept.
         seed: The seed, or the first of several.
@@ -172,7 +236,7 @@ def fit(
         notes: Anything to keep with the saved settings.
 
     Returns:
-        The finished run, with the best model of each seed.
+        The finished run, with the best model of each seed; ``run.verdict`` says how far it can be trusted.
 
     Example:
         >>> import jax, trade
@@ -182,132 +246,184 @@ def fit(
         >>> run.model.sample(jax.random.key(1), 3, c=0.5).shape  # doctest: +SKIP
         (3, 2)
     """
-    for name, value in (("steps", steps), ("seeds", 1 if seeds is None else seeds)):
-        if isinstance(value, bool) or not isinstance(value, int) or value < 1:
-            raise TradeError(f"{name} must be a positive integer, got {value!r}.")
-    if not isinstance(target, AbstractTarget):
-        raise TradeError(f"target must be a trade.Target, got {type(target).__name__}.")
-    if not isinstance(held_out, int | float) or not 0 <= held_out < 1:
-        raise TradeError(f"held_out must be a fraction of the data in [0, 1), got {held_out!r}.")
-    objective_given, optimiser_given = objective, optimiser
-    if objective is not None and not hasattr(objective, "value_and_grad"):
-        raise TradeError(f"objective must be a trade objective such as trade.Trade(), got {objective!r}.")
-    directory = None if out is None else Path(out)
+    chosen = _Chosen.checked(target, flow, objective, optimiser, steps, minutes, seed, seeds, schedule, watch)
+    held_out = check.number(held_out, "held_out", 0.0, 1.0, open_high=True, takes="a fraction of the data in [0, 1)")
+    samples = check.count(evaluation_samples, (), "evaluation_samples")
+    directory = None if out is None else as_path(out, "out")
     if resume and directory is None:
         raise TradeError("resume=True needs the run directory as out=...")
+    if notes is not None and not isinstance(notes, Mapping):
+        raise TradeError(f"notes must be a dictionary, got {type(notes).__name__}.")
+    if directory is not None:
+        saved.check_place(directory, resume=resume)
     keep_compiled()
-    optimiser, schedule = optimiser or Adam(), schedule or Schedule.of(steps)
-    watch = replace(watch or Watch(), **({} if minutes is None else {"minutes": minutes}))
 
     # A flow that is given was built for the chart of the condition as it is.
     everything = make_problem(target, sampled(target) if data is None else data, charted=flow is None)
+    findings = _examine(everything)
     problem, apart = hold_out(everything, held_out)
-    target = problem.target
-    objective = _default_objective(target, len(problem.condition.boundary)) if objective is None else objective
-    program = Program(objective, optimiser, steps)
-    chosen = flow if flow is not None else default_flow(target, jnp.concatenate(problem.data) if problem.data else None)
-    keys = [jax.random.key(seed + i) for i in range(seeds or 1)]
-    flows = [_make_flow(chosen, target, problem, key) for key in keys]
-    settings = saved.describe(flows[0], problem, program, seed, seeds, notes)
-    options = {"flow": flow, "objective": objective_given, "optimiser": optimiser_given}
-    settings["chosen"] = [name for name, given in options.items() if given is None]
-    if directory is not None:
-        saved.begin_directory(directory, settings, resume=resume)
+    target, condition = problem.target, problem.condition
+    program = chosen.program(problem)
+    wanted = flow if flow is not None else default_flow(target, jnp.concatenate(problem.data) if problem.data else None)
+    keys = [jax.random.key(chosen.seed + i) for i in range(seeds or 1)]
+    flows = [_make_flow(wanted, program.objective, problem, key) for key in keys]
+    shown = _conditions(problem, evaluate_at)
+    checked = {} if validation is None else check_data(target, validation, "validation")
+    settings = saved.describe(flows[0], problem, program, chosen.seed, seeds, notes)
+    settings["chosen"] = chosen.left_open
+
+    with nullcontext(settings) if directory is None else saved.claimed(directory, settings, resume=resume) as settings:
+        if progress:
+            announce(problem, [len(x) for x, _ in apart], flows[0], program, chosen.watch.minutes, chosen.left_open)
+            say(*[f.text for f in findings if f.severity != "note"])
+
+        def begun(f: AbstractDistribution, key: Array) -> Learner:
+            return begin(program, f, problem, jax.random.fold_in(key, 1))
+
+        state = begun(flows[0], keys[0]) if seeds is None else eqx.filter_vmap(begun)(stack(flows), jnp.stack(keys))
+        try:
+            trained, log = train(
+                program,
+                state,
+                problem,
+                chosen.schedule,
+                chosen.watch,
+                seeds=seeds,
+                evaluate=Monitor(problem, apart, checked, shown, samples, many=seeds is not None),
+                directory=directory,
+                run=files.seal(settings),
+                resume=resume,
+                progress=progress,
+                key=jax.random.fold_in(keys[0], 2),
+            )
+        except NonFiniteError as error:  # perhaps the data said so before
+            raise NonFiniteError(" ".join([str(error), *[f.text for f in findings if f.severity == "fatal"]])) from None
+
+        def models(flows: Any) -> tuple[Model, ...]:
+            parts = [flows] if seeds is None else [_take(flows, i) for i in range(seeds)]
+            return tuple(Model(f, condition, target.observation_shape) for f in parts)
+
+        witness = Witness(apart, findings, _skipped(log.rows), int(jnp.max(trained.watched.damped)))
+        run = Run(target, models(trained.learners.flow), models(trained.watched.best), log.rows, settings, witness)
+        if directory is not None:
+            saved.save_models(directory, run.final, run.best, settings, log.rows)
+            saved.save_verdicts(directory, [v.to_json() for v in run.verdicts])
     if progress:
-        _announce(problem, apart, flows[0], program, watch, settings["chosen"])
-
-    def begun(f: AbstractDistribution, key: Array) -> Learner:
-        return begin(program, f, problem, jax.random.fold_in(key, 1))
-
-    state = begun(flows[0], keys[0]) if seeds is None else eqx.filter_vmap(begun)(stack(flows), jnp.stack(keys))
-    condition = problem.condition
-    shown = evaluate_at or tuple(sorted({condition.low, *condition.boundary, condition.high}))
-    monitor = Monitor(
-        problem,
-        apart,
-        {} if validation is None else check_data(target, validation, "validation"),
-        tuple(condition.check(c, "evaluation condition") for c in shown),
-        evaluation_samples,
-        many=seeds is not None,
-    )
-    trained, log = train(
-        program,
-        state,
-        problem,
-        schedule,
-        watch,
-        seeds=seeds,
-        evaluate=monitor,
-        directory=directory,
-        resume=resume,
-        progress=progress,
-        key=jax.random.fold_in(keys[0], 2),
-    )
-
-    def models(flows: Any) -> tuple[Model, ...]:
-        parts = [flows] if seeds is None else [_take(flows, i) for i in range(seeds)]
-        return tuple(Model(f, problem.condition, target.observation_shape) for f in parts)
-
-    run = Run(target, models(trained.learners.flow), models(trained.watched.best), log.rows, settings)
-    if directory is not None:
-        run.save(directory)
+        say(f"Verdict: {run.verdict.summary}.")
     return run
 
 
-def _announce(
-    problem: Problem,
-    apart: tuple[States, ...],
-    flow: AbstractDistribution,
-    program: Program,
-    watch: Watch,
-    chosen: list[str],
-) -> None:
-    """Every choice, once: what was made by ``fit`` is marked."""
-    console, condition = Console(stderr=True), problem.condition
-    sizes = zip(condition.boundary, problem.data, apart or [((), None)] * len(problem.data), strict=False)
-    data = [f"{len(x):,} at c = {c:g}" + (f" ({len(h):,} held out)" if len(h) else "") for c, x, (h, _) in sizes]
-    recipe = getattr(flow, "recipe", flow)
-    limit = "" if watch.minutes is None else f" or {watch.minutes:g} minutes"
-    lines = {
-        "target": f"states of shape {problem.target.shape}, c from {condition.low:g} to {condition.high:g}"
-        + ("" if condition.knee is None else f", logarithmic beyond {condition.knee:.3g}"),
-        "data": ", ".join(data) or "none",
-        "flow": brief(recipe, ("shape", "condition", "observation_size")),
-        "objective": brief(program.objective),
-        "optimiser": brief(program.optimiser),
-        "budget": f"{program.steps:,} steps{limit}",
-    }
-    for name, text in lines.items():
-        mark = " [dim](chosen)[/]" if name in chosen else ""
-        console.print(f"[bold]{name:>9}[/]  {escape(text)}{mark}", highlight=False, soft_wrap=True)
+@dataclass(frozen=True)
+class _Chosen:
+    """What ``fit`` was given beside target and data, checked; and what it was not."""
+
+    objective: Objective | None
+    optimiser: Any
+    steps: int
+    seed: int
+    schedule: Schedule
+    watch: Watch
+    left_open: list[str]
+
+    @classmethod
+    def checked(
+        cls,
+        target: object,
+        flow: object,
+        objective: Any,
+        optimiser: Any,
+        steps: Any,
+        minutes: Any,
+        seed: Any,
+        seeds: Any,
+        schedule: Any,
+        watch: Any,
+    ) -> "_Chosen":
+        """Refuse what cannot be used, before anything is done."""
+        check.instance(target, AbstractTarget, "target", "a trade.Target")
+        steps = check.integer(steps, "steps", takes="a positive integer")
+        count = check.integer(1 if seeds is None else seeds, "seeds", most=10_000)
+        seed = check.integer(seed, "seed", 0, LARGEST_SEED - count)
+        left_open = [n for n, v in (("flow", flow), ("objective", objective), ("optimiser", optimiser)) if v is None]
+        if objective is not None:
+            check.member(objective, "objective", "a trade objective such as trade.Trade()", "init", "value_and_grad")
+        if isinstance(objective, Trade) and objective.first_step(steps) >= steps:
+            raise TradeError(
+                f"Trade start must come before the last of {steps} steps, got {objective.start!r}: nothing would be"
+                " carried beyond the boundary."
+            )
+        if isinstance(optimiser, optax.GradientTransformation):
+            optimiser = Given(optimiser)
+        for name, value, kind, takes in (
+            ("optimiser", optimiser, Adam | Given, "trade.Adam, trade.OneCycle or a transformation of Optax"),
+            ("schedule", schedule, Schedule, "a trade.Schedule"),
+            ("watch", watch, Watch, "a trade.Watch"),
+        ):
+            if value is not None:
+                check.instance(value, kind, name, takes)  # pyright: ignore
+        watch = replace(watch or Watch(), **({} if minutes is None else {"minutes": minutes}))
+        return cls(objective, optimiser or Adam(), steps, seed, schedule or Schedule.of(steps), watch, left_open)
+
+    def program(self, problem: Problem) -> Program:
+        """With the objective that the problem asks for, if none was given."""
+        objective = self.objective or default_objective(problem.target, len(problem.condition.boundary))
+        return Program(objective, self.optimiser, self.steps)
 
 
-def _default_objective(target: AbstractTarget, boundaries: int = 1) -> Trade:
-    """``Trade()``, energy-free without a density, with the target's symmetries.
-
-    On a GPU it has four times the model's states, which cost little there; of large ones it has fewer. Not so of data:
-    the more of them a step sees, the sooner it knows them by heart.
-    """
-    less = max(prod(target.shape) / 64, 1.0)
-    more = 1 if jax.default_backend() == "cpu" else 4
-    density = TrueDensity() if target.has_density else EnergyFree()
-    points, batch = max(int(64 * more / less), 16), max(int(512 / less), 128)
-    gradient = Gradient(
-        points=ModelPoints(symmetries=target.has_symmetry),
-        density=density,
-        conditions_per_step=max(16, 4 * boundaries),  # all ends of the frontier, and more
-        points_per_condition=points,
-    )
-    return Trade(gradient, ForwardKL(batch, symmetries=target.has_symmetry))
+def _examine(problem: Problem) -> tuple[Finding, ...]:
+    """What can be said of the data before anything is trained."""
+    found: list[Finding] = []
+    for i, (c, x) in enumerate(zip(problem.condition.boundary, problem.data, strict=False)):
+        y = None if problem.observations is None else problem.observations[i]
+        found += check_data_belongs(problem.target, c, x, y)
+        if i == 0:
+            check_slope(problem.target, x, y)
+    return tuple(found)
 
 
-def _make_flow(flow: Any, target: AbstractTarget, problem: Problem, key: Array) -> AbstractDistribution:
+def _conditions(problem: Problem, evaluate_at: Any) -> tuple[float, ...]:
+    """Where the ESS is shown: the ends and the boundary by default."""
+    condition = problem.condition
+    if evaluate_at is None:
+        return tuple(sorted({condition.low, *condition.boundary, condition.high}))
+    several = isinstance(evaluate_at, tuple | list) or getattr(evaluate_at, "ndim", 0) > 0
+    values: Any = evaluate_at if several else [evaluate_at]
+    return tuple(condition.check(c, "evaluation condition") for c in values)
+
+
+def _skipped(rows: list[dict[str, Any]]) -> float:
+    """Part of the steps that changed nothing, in the worst seed."""
+    counts = [max(row["skipped"]) for row in rows if row.get("skipped")]
+    return counts[-1] / max(rows[-1]["step"], 1) if counts else 0.0
+
+
+def _built(flow: Any, key: Array) -> AbstractDistribution:
+    """A flow from a recipe, or from a user's function of a key."""
+    build: Any = getattr(flow, "build", flow)
+    if isinstance(flow, type) or not callable(build):
+        raise TradeError(
+            f"flow must be a recipe such as trade.flows.SplineFlow(...), a flowjax distribution, or a function of a"
+            f" key, got {check.shown(flow)}."
+        )
+    found: Any = check.called("flow", build, key)
+    return found
+
+
+def _make_flow(flow: Any, objective: Objective, problem: Problem, key: Array) -> AbstractDistribution:
+    target = problem.target
     if not isinstance(flow, AbstractDistribution):
-        build = getattr(flow, "build", flow)
-        flow = build(jax.random.fold_in(key, 0)) if callable(build) else flow
+        flow = _built(flow, jax.random.fold_in(key, 0))
     check_flow(flow, target.observation_shape)
     if flow.shape != target.shape:
         raise TradeError(f"flow has states of shape {flow.shape}, the target of shape {target.shape}.")
+    if flow.cond_shape is None and isinstance(objective, Trade):
+        raise TradeError(
+            "flow does not see the condition (its cond_shape is None), and so cannot follow it: give one with"
+            " cond_shape=(1,), or train by trade.ForwardKL() alone."
+        )
+    kinds = {str(a.dtype) for a in jax.tree.leaves(eqx.filter(flow, eqx.is_inexact_array))}
+    if not kinds <= {"float32", "float64"}:
+        raise TradeError(f"flow must have parameters in float32 or float64, got {', '.join(sorted(kinds))}.")
     if problem.data:
         flow = adapt_to_data(flow, jnp.concatenate(problem.data))
     if not bool(all_finite(flow)):

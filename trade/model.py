@@ -11,9 +11,11 @@ from jax import Array
 from jax.typing import ArrayLike
 from paramax import unwrap
 
+from trade import check
 from trade.condition import Condition
 from trade.errors import TradeError
 from trade.flows.latent import scaled
+from trade.target import as_shape, check_condition
 
 CHUNK = 65_536  # states evaluated at once by the public, batched methods
 
@@ -74,9 +76,12 @@ class Model(eqx.Module):
 
     flow: AbstractDistribution
     condition: Condition = eqx.field(static=True)
-    observation_shape: tuple[int, ...] | None = eqx.field(static=True, default=None)
+    observation_shape: tuple[int, ...] | None = eqx.field(
+        static=True, default=None, converter=lambda s: None if s is None else as_shape("observation_shape", s)
+    )
 
     def __check_init__(self) -> None:
+        check_condition(self.condition)
         check_flow(self.flow, self.observation_shape)
 
     @property
@@ -92,8 +97,7 @@ class Model(eqx.Module):
         self, key: Array, n: int, c: float, observation: ArrayLike | None = None
     ) -> tuple[Array, Array]:
         """Draw n states at condition c, with log p_θ(x|c), in one pass."""
-        if not isinstance(n, int) or n < 1:
-            raise TradeError(f"n must be a positive integer, got {n!r}.")
+        key, n = check.random_key(key), check.count(n, self.shape)
         u, y = self._chart(c), self._observation(observation)
         if n <= CHUNK:
             return _draw_many(self.flow, key, n, u, y)
@@ -119,13 +123,11 @@ class Model(eqx.Module):
             return None
         if observation is None:
             raise TradeError(f"This model needs an observation of shape {self.observation_shape}.")
-        y = jnp.asarray(observation, dtype=jnp.result_type(float))
-        if y.shape != self.observation_shape:
-            raise TradeError(f"The observation must have shape {self.observation_shape}, got {y.shape}.")
-        return y
+        y = check.array(observation, "The observation", self.observation_shape, finite=True)
+        return jnp.asarray(y, dtype=jnp.result_type(float))
 
     def _batched(self, function: Callable[..., Array], x: ArrayLike, c: float, observation: ArrayLike | None) -> Array:
-        x = jnp.asarray(x, dtype=jnp.result_type(float))
+        x = jnp.asarray(check.array(x, "x"), dtype=jnp.result_type(float))
         lead = x.shape[: x.ndim - len(self.shape)]
         if x.ndim < len(self.shape) or x.shape[len(lead) :] != self.shape:
             raise TradeError(f"x must have shape (..., {', '.join(map(str, self.shape))}), got {x.shape}.")

@@ -5,23 +5,31 @@
     run.json          settings: recipe of the flow, target, objective, optimiser, steps, seeds
     metrics.jsonl     losses and evaluations
     checkpoint.json   newest checkpoint (while training, and after)
-    model.json        checksums of the finished models
+    verdict.json      how far the run can be trusted
+    model.json        checksums of the finished models, metrics and verdict
     final-0.eqx ...   arrays of the final model of each seed
     best-0.eqx ...    arrays of the best model of each seed
+    run.lock          while a process writes here
+
+Every JSON file has a checksum of itself, and those of models and checkpoints name the settings they belong to.
 """
 
+import hashlib
 import json
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import equinox as eqx
 import jax
+import jax.numpy as jnp
 import numpy as np
 from flowjax.distributions import AbstractDistribution
 
+from trade import files
 from trade.condition import Condition
-from trade.config import from_json, to_json
+from trade.config import describe_target, from_json, is_registered, register, to_json
 from trade.errors import TradeError
 from trade.flows.circular_recipes import CircularFlow
 from trade.flows.conditioner import MLP, ResidualMLP
@@ -34,14 +42,16 @@ from trade.objectives.term import Problem
 from trade.target import AbstractTarget
 from trade.targets import Augmented, GaussianMixture, MultiWell, ScalarField
 from trade.targets.molecule.alanine_dipeptide import AlanineDipeptide
-from trade.training.checkpoint import load_tree, read_json, save_tree, write_bytes, write_json
-from trade.training.metrics import read_metrics
+from trade.training.metrics import plain, read_metrics, write_metrics
 from trade.training.state import Program
 
-FORMAT = 1
-_RECIPES = (SplineFlow, AffineFlow, VolumePreservingFlow, LatticeFlow, ConvolutionalFlow, CircularFlow)
-PLAIN = {c.__name__: c for c in (Condition, MLP, ResidualMLP, Convolutional, Normal, PowerScaled, *_RECIPES)}
-TARGETS = {c.__name__: c for c in (AlanineDipeptide, Augmented, GaussianMixture, MultiWell, ScalarField)}
+FORMAT = 2
+for _known in (
+    *(Condition, MLP, ResidualMLP, Convolutional, Normal, PowerScaled),
+    *(SplineFlow, AffineFlow, VolumePreservingFlow, LatticeFlow, ConvolutionalFlow, CircularFlow),
+    *(AlanineDipeptide, Augmented, GaussianMixture, MultiWell, ScalarField),
+):
+    register(_known)
 
 
 def describe(
@@ -54,12 +64,12 @@ def describe(
 ) -> dict[str, Any]:
     """Everything needed to rebuild the model, and to tell whether a resumed run is the same one."""
     target = problem.target
-    known = type(target).__name__ in TARGETS
     leaves = jax.tree.leaves(eqx.filter(flow, eqx.is_array))
-    return {
+    recipe = flow.recipe if isinstance(flow, Flow) and is_registered(flow.recipe) else None
+    settings = {
         "format": FORMAT,
-        "recipe": to_json(flow.recipe) if isinstance(flow, Flow) else None,
-        "target": {"class": type(target).__name__, **to_json(target.config())} if known else None,  # pyright: ignore
+        "recipe": None if recipe is None else to_json(recipe),
+        "target": describe_target(target),
         "condition": to_json(problem.condition),
         "shape": list(flow.shape),
         "observation_shape": to_json(target.observation_shape),
@@ -74,20 +84,43 @@ def describe(
         "jax": jax.__version__,
         "notes": to_json(dict(notes or {})),
     }
+    return json.loads(json.dumps(plain(settings)))  # as it comes back from a file
 
 
-def begin_directory(directory: Path, settings: dict[str, Any], *, resume: bool) -> None:
-    """Write the settings of a new run, or compare them with those of the run to resume."""
-    path = directory / "run.json"
+def check_place(directory: Path, *, resume: bool) -> None:
+    """Refuse a directory that cannot take a run, before any time is spent on it."""
+    if resume:
+        read_settings(directory)
+    elif files.holds_run(directory):
+        raise TradeError(f"{directory} already holds a run: resume it, or choose another directory.")
+    else:
+        files.check_directory(directory, overwrite=True)  # a run that was killed before its first checkpoint
+
+
+@contextmanager
+def claimed(directory: Path, settings: dict[str, Any], *, resume: bool) -> Iterator[dict[str, Any]]:
+    """Hold a run directory while a run writes into it; gives the settings in force.
+
+    A new run's settings are written; those of a run to resume are compared with the ones of its beginning.
+    """
+    check_place(directory, resume=resume)
+    with files.in_words("could not be made", directory):
+        directory.mkdir(parents=True, exist_ok=True)
+    with files.locked(directory):
+        check_place(directory, resume=resume)  # as it is now that nobody else writes
+        files.clean(directory)
+        yield _begin(directory, settings, resume=resume)
+
+
+def _begin(directory: Path, settings: dict[str, Any], *, resume: bool) -> dict[str, Any]:
     if not resume:
-        if any((directory / name).exists() for name in ("checkpoint.json", "model.json")):
-            raise TradeError(f"{directory} already holds a run: resume it, or choose another directory.")
-        write_json(path, settings)
-        return
-    old = read_json(path)
+        files.write_sealed(directory / files.SETTINGS, settings)
+        return settings
+    old = read_settings(directory)
     for name, value in settings.items():
-        if name not in ("jax", "notes") and old.get(name) != json.loads(json.dumps(value)):
+        if name not in ("jax", "notes") and old.get(name) != value:
             raise TradeError(f"{directory} cannot be resumed: its {name} was {old.get(name)!r}, now it is {value!r}.")
+    return old
 
 
 def save_models(
@@ -97,53 +130,106 @@ def save_models(
     settings: dict[str, Any],
     metrics: list[dict[str, Any]],
 ) -> None:
-    """Write the models; the manifest with their checksums comes last."""
-    directory.mkdir(parents=True, exist_ok=True)
-    write_json(directory / "run.json", settings)
-    write_bytes(directory / "metrics.jsonl", "".join(json.dumps(row) + "\n" for row in metrics).encode())
-    files = {}
+    """Write the models; the manifest with all checksums comes last."""
+    if not files.is_run(directory):
+        files.write_sealed(directory / files.SETTINGS, settings)
+    if not (directory / files.METRICS).exists():
+        write_metrics(directory / files.METRICS, metrics)
+    sums = {}
     for kind, models in (("final", final), ("best", best)):
         for i, model in enumerate(models):
             name = f"{kind}-{i}.eqx"
-            files[name] = save_tree(directory / name, model.flow)
-    write_json(directory / "model.json", {"sha256": files})
+            sums[name] = files.save_tree(directory / name, model.flow)
+    sums[files.METRICS] = _checksum(directory / files.METRICS)
+    manifest = {"run": files.seal(settings), "files": sums}
+    files.write_sealed(directory / files.MANIFEST, manifest)
+    with files.in_words("could not be cleaned up", directory):
+        files.clean(directory)
+
+
+def save_verdicts(directory: Path, verdicts: list[dict[str, Any]]) -> None:
+    """Write how far the models can be trusted, one entry a seed."""
+    files.write_sealed(directory / files.VERDICT, {"verdicts": verdicts})
+
+
+def _checksum(path: Path) -> str:
+    return hashlib.sha256(files.read_bytes(path)).hexdigest()
 
 
 def read_settings(directory: Path) -> dict[str, Any]:
     """The settings of a run directory."""
-    if not directory.is_dir():
-        raise TradeError(f"{directory} is not a directory: it must be a run directory written by TRADE.")
-    settings = read_json(directory / "run.json")
-    if not isinstance(settings, dict) or settings.get("format") != FORMAT:
-        raise TradeError(f"{directory / 'run.json'} is not a TRADE run of format {FORMAT}.")
+    with files.in_words("cannot be read", directory):
+        if not directory.is_dir():
+            raise TradeError(f"{directory} is not a directory: it must be a run directory written by TRADE.")
+    settings = files.read_sealed(directory / files.SETTINGS)
+    if settings.get("format") != FORMAT:
+        raise TradeError(
+            f"{directory / files.SETTINGS} is not a TRADE run of format {FORMAT}, got {settings.get('format')!r}."
+        )
     return settings
 
 
-def load_models(
-    directory: Path, flow: AbstractDistribution | None
-) -> tuple[tuple[Model, ...], tuple[Model, ...], dict[str, Any], list[dict[str, Any]], AbstractTarget | None]:
-    """Final and best models, settings, metrics, and the target if it is one of ours."""
+class Loaded(NamedTuple):
+    """What a run directory holds."""
+
+    final: tuple[Model, ...]
+    best: tuple[Model, ...]
+    settings: dict[str, Any]
+    metrics: list[dict[str, Any]]
+    verdicts: list[dict[str, Any]]
+    target: AbstractTarget | None
+
+
+def load_models(directory: Path, flow: AbstractDistribution | None) -> Loaded:
+    """Final and best models, settings, metrics, verdicts, and the target if it is of a registered class."""
     settings = read_settings(directory)
+    if not (directory / files.MANIFEST).exists():
+        raise TradeError(f"{directory} holds a run that is not finished: trade resume continues it.")
+    manifest = files.read_sealed(directory / files.MANIFEST)
+    if manifest.get("run") != files.seal(settings):
+        raise TradeError(f"{directory / files.MANIFEST} is of a run with other settings than those in {directory}.")
     if flow is None:
         if settings.get("recipe") is None:
             raise TradeError(f"{directory} holds a flow that no recipe of ours made: give load(..., flow=...).")
-        flow = from_json(settings["recipe"], PLAIN).build(jax.random.key(0))
-    condition = from_json(settings["condition"], PLAIN)
-    shape = settings.get("observation_shape")
-    checksums = read_json(directory / "model.json").get("sha256", {})
+        flow = from_json(settings["recipe"]).build(jax.random.key(0))
+    if settings["dtype"] == "float64" and not jax.config.jax_enable_x64:  # pyright: ignore
+        raise TradeError(f"{directory} was trained in float64: set JAX_ENABLE_X64=1 to load it.")
+    flow = _in_precision(flow, settings["dtype"])  # pyright: ignore
+    condition, shape = from_json(settings["condition"]), settings.get("observation_shape")
+    checksums = manifest["files"]
     found: dict[str, list[Model]] = {"final": [], "best": []}
     for kind, models in found.items():
         for i in range(settings.get("seeds") or 1):
             name = f"{kind}-{i}.eqx"
             if name not in checksums:
-                raise TradeError(f"{directory / 'model.json'} does not name {name}.")
-            tree = load_tree(directory / name, flow, checksums[name])
+                raise TradeError(f"{directory / files.MANIFEST} does not name {name}.")
+            tree = files.load_tree(directory / name, flow, checksums[name])
             models.append(Model(tree, condition, None if shape is None else tuple(shape)))
-    metrics_file = directory / "metrics.jsonl"
-    metrics = read_metrics(metrics_file) if metrics_file.exists() else []
-    return tuple(found["final"]), tuple(found["best"]), settings, metrics, _target(settings)
+    if _checksum(directory / files.METRICS) != checksums.get(files.METRICS):
+        raise TradeError(f"{directory / files.METRICS} is damaged: its checksum is not the one recorded.")
+    metrics = read_metrics(directory / files.METRICS)
+    told = directory / files.VERDICT
+    verdicts = files.read_sealed(told).get("verdicts", []) if told.exists() else []
+    target = None if settings.get("target") is None else from_json(settings["target"])
+    return Loaded(tuple(found["final"]), tuple(found["best"]), settings, metrics, verdicts, target)
 
 
-def _target(settings: dict[str, Any]) -> AbstractTarget | None:
-    described = settings.get("target")
-    return None if described is None else from_json(described, PLAIN | TARGETS)
+def _in_precision(flow: AbstractDistribution, dtype: str) -> AbstractDistribution:
+    """A flow built now, in the precision of the one that was saved."""
+    return jax.tree.map(lambda a: jnp.asarray(a, dtype) if eqx.is_inexact_array(a) else a, flow)
+
+
+def check_target(settings: dict[str, Any], target: AbstractTarget) -> None:
+    """Refuse a target that is not the one a run was trained for, as far as its shape and range tell."""
+    condition, own = from_json(settings["condition"]), target.condition
+    pairs = {
+        "states of shape": (tuple(settings["shape"]), target.shape),
+        "a condition over": ((condition.low, condition.high, condition.scale), (own.low, own.high, own.scale)),
+        "observations of shape": (
+            None if settings["observation_shape"] is None else tuple(settings["observation_shape"]),
+            target.observation_shape,
+        ),
+    }
+    for what, (trained, given) in pairs.items():
+        if trained != given:
+            raise TradeError(f"The run was trained for {what} {trained}, the target that was given has {given}.")

@@ -5,7 +5,7 @@ from collections.abc import Callable
 from copy import copy
 from dataclasses import replace
 from math import prod
-from typing import Self
+from typing import Any, Self
 
 import equinox as eqx
 import jax
@@ -13,8 +13,9 @@ import jax.numpy as jnp
 import numpy as np
 from jax import Array
 
+from trade import check
 from trade.condition import Condition
-from trade.errors import TradeError
+from trade.errors import TradeError, UnknownError
 
 LogDensity = Callable[..., Array]
 Bound = tuple[float | None, float | None] | None  # the ends of a coordinate's support
@@ -87,6 +88,10 @@ class AbstractTarget(eqx.Module):
         c, slope = jax.jvp(self.condition.unchart, (u,), (jnp.ones_like(u),))
         return self.condition_derivative(x, c, y) * slope
 
+    def config(self) -> dict | None:
+        """The constructor's arguments as plain data, for a class known to ``trade.register``; None: not rebuilt."""
+        return None
+
     def with_condition(self, condition: Condition) -> Self:
         """The same target under another chart of the same range."""
         other = copy(self)
@@ -106,32 +111,25 @@ class AbstractTarget(eqx.Module):
 
     def sample(self, key: Array, n: int, c: float) -> Array:
         """Draw n exact samples at c, where an exact sampler is known."""
-        raise TradeError(f"{type(self).__name__} has no exact sampler.")
+        raise UnknownError(f"{type(self).__name__} has no exact sampler.")
 
     def log_partition(self, c: float) -> float:
         """log Z(c) = log ∫ q(x|c) dx, where it is known."""
-        raise TradeError(f"{type(self).__name__} has no known log partition function.")
+        raise UnknownError(f"{type(self).__name__} has no known log partition function.")
 
     def check_scalar(self) -> None:
         """Refuse a log density that cannot be called on (x, c) or is not a real scalar."""
-        dtype = jnp.result_type(float)
-        x = jax.ShapeDtypeStruct(self.shape, dtype)
-        c = jax.ShapeDtypeStruct((), dtype)
-        y = None if self.observation_shape is None else jax.ShapeDtypeStruct(self.observation_shape, dtype)
-        try:
-            out = jax.eval_shape(self.log_density, x, c, y)
-        except Exception as error:
-            reason = str(error).strip().splitlines()[0] if str(error).strip() else type(error).__name__
-            raise TradeError(
-                f"log_density could not be evaluated on x of shape {self.shape} and a scalar condition: {reason}"
-            ) from error
-        if getattr(out, "shape", None) != ():
-            raise TradeError(
-                f"log_density must return a scalar for one state of shape {self.shape},"
-                f" got {getattr(out, 'shape', type(out).__name__)}."
-            )
-        if not jnp.issubdtype(out.dtype, jnp.floating):
-            raise TradeError(f"log_density must return a real float that can be differentiated, got {out.dtype}.")
+        x, c, y = self._inputs()
+        check_function(self.log_density, "log_density", (x, c, y), on=f"x of shape {self.shape} and a scalar condition")
+
+    def _inputs(self) -> tuple[Any, Any, Any]:
+        """What the density is a function of, as shapes: a state, a condition, an observation."""
+        y = None if self.observation_shape is None else shape_of(self.observation_shape)
+        return shape_of(self.shape), shape_of(()), y
+
+    def check_sampling(self, key: Array, n: int, c: float) -> tuple[Array, int, float]:
+        """The arguments of ``sample``, or one sentence on which of them cannot be used."""
+        return check.random_key(key), check.count(n, self.shape), self.condition.check(c)
 
 
 class Target(AbstractTarget):
@@ -187,10 +185,12 @@ class Target(AbstractTarget):
         sampler: Callable | None = None,
         log_partition: Callable | None = None,
     ) -> None:
-        if not callable(log_density):
-            raise TradeError(f"log_density must be a function of (x, c), got {log_density!r}.")
-        if not isinstance(condition, Condition):
-            raise TradeError(f"condition must be a trade.Condition, got {condition!r}.")
+        check.function(log_density, "log_density", "(x, c)")
+        check_condition(condition)
+        others = {"condition_derivative": condition_derivative, "rebuild": rebuild, "symmetry": symmetry}
+        for name, function in {**others, "sampler": sampler, "log_partition": log_partition}.items():
+            if function is not None:
+                check.function(function, name)
         self.shape = as_shape("shape", shape)
         self.condition = condition
         self._log_density = log_density
@@ -199,12 +199,17 @@ class Target(AbstractTarget):
         )
         self._condition_derivative = condition_derivative
         self._angles, self._bounds = check_angles(angles, self.shape), check_bounds(bounds, self.shape)
-        self._lattice = bool(lattice)
+        self._lattice = check.flag(lattice, "lattice")
         self._rebuild = rebuild
         self._symmetry = symmetry
         self._sampler = sampler
         self._log_partition = log_partition
         self.check_scalar()
+        x, c, y = self._inputs()
+        check_function(self.condition_derivative, "condition_derivative", (x, c, y))
+        check_function(self.symmetry, "symmetry", (jax.random.key(0), x), returns=self.shape)
+        if rebuild is not None:
+            check_function(self.rebuild, "rebuild", (c, x, c, c, y))
 
     @property
     def observation_shape(self) -> tuple[int, ...] | None:
@@ -247,48 +252,120 @@ class Target(AbstractTarget):
     def sample(self, key: Array, n: int, c: float) -> Array:
         if self._sampler is None:
             return super().sample(key, n, c)
-        return self._sampler(key, n, self.condition.check(c))
+        key, n, c = self.check_sampling(key, n, c)
+        found = check.called("sampler", self._sampler, key, n, c)
+        if self._observation_shape is None:
+            check.array(found, "What sampler returns", (n, *self.shape))
+        return found
 
     def log_partition(self, c: float) -> float:
         if self._log_partition is None:
             return super().log_partition(c)
-        return float(self._log_partition(self.condition.check(c)))
+        found = check.called("log_partition", self._log_partition, self.condition.check(c))
+        return check.number(found, "What log_partition returns")
 
 
 def as_shape(name: str, shape: object) -> tuple[int, ...]:
     """A shape as a tuple, or one sentence on why it is none."""
-    if isinstance(shape, int):
-        shape = (shape,)
-    if not isinstance(shape, tuple) or not all(isinstance(n, int) and n > 0 for n in shape):
-        raise TradeError(f"{name} must be a tuple of positive integers, got {shape!r}.")
-    return shape
+    sizes = shape if isinstance(shape, tuple) else (shape,)
+    try:
+        found = tuple(check.integer(n, name) for n in sizes)
+    except TradeError:
+        raise TradeError(f"{name} must be a tuple of positive integers, got {check.shown(shape)}.") from None
+    if prod(found) > check.MOST_NUMBERS:
+        raise TradeError(f"{name} {found} has more numbers than one state can have.")
+    return found
 
 
-def check_angles(angles: object, shape: tuple[int, ...]) -> tuple[int, ...]:
+def shape_of(shape: tuple[int, ...]) -> jax.ShapeDtypeStruct:
+    """Floats of a shape, to try a function on without any."""
+    return jax.ShapeDtypeStruct(shape, jnp.result_type(float))
+
+
+def check_function(
+    function: Callable, name: str, given: tuple[Any, ...], *, returns: tuple[int, ...] = (), on: str = ""
+) -> None:
+    """Refuse a user's function that fails, or returns something else than real floats of a shape.
+
+    Args:
+        function: Called without values: only shapes are followed.
+        name: What the user calls it.
+        given: Shapes of its arguments.
+        returns: The shape that it must return; a scalar by default.
+        on: The arguments in words; "one state" by default.
+    """
+    try:
+        out = jax.eval_shape(function, *given)
+    except TradeError:
+        raise
+    except Exception as error:
+        text = f"{name} could not be evaluated on {on or 'one state'}: {check.reason(error)}."
+        raise TradeError(text) from error
+    found = getattr(out, "shape", type(out).__name__)
+    if found != returns:
+        what = f"an array of shape {returns}" if returns else "a scalar"
+        state = next((s.shape for s in given if getattr(s, "shape", ())), ())
+        raise TradeError(f"{name} must return {what} for one state of shape {state}, got {found}.")
+    if not jnp.issubdtype(out.dtype, jnp.floating):
+        raise TradeError(f"{name} must return a real float that can be differentiated, got {out.dtype}.")
+
+
+def check_condition(condition: object, *, positive: str = "", name: str = "condition") -> None:
+    """Refuse what is no condition, or one that reaches zero where that has no meaning.
+
+    Args:
+        condition: What was given.
+        positive: What has no meaning at zero and below, such as a temperature; empty where all is well there.
+        name: What the user calls it.
+    """
+    check.instance(condition, Condition, name, "a trade.Condition")
+    if positive and not condition.low > 0:  # pyright: ignore
+        raise TradeError(f"{name} must begin above zero for {positive}, got low={condition.low:g}.")  # pyright: ignore
+
+
+def check_target(target: object, name: str = "target", *, observed: bool = True) -> None:
+    """Refuse what is no target; or one with an observation, where that cannot be used."""
+    check.instance(target, AbstractTarget, name, "a trade.Target")
+    if not observed and target.observation_shape is not None:  # pyright: ignore
+        raise TradeError(f"{name} must be one without an observation here, got a {type(target).__name__} with one.")
+
+
+def check_angles(angles: object, shape: tuple[int, ...], name: str = "angles") -> tuple[int, ...]:
     """Indices of angles as a sorted tuple, or one sentence on why they are none."""
-    found = tuple(angles) if isinstance(angles, tuple | list | range) else (angles,)
-    if found and (len(shape) != 1 or len(set(found)) != len(found)):
-        raise TradeError(f"angles must be different coordinates of a vector, got {angles!r} for shape {shape}.")
-    if not all(isinstance(i, int) and 0 <= i < shape[0] for i in found):
-        raise TradeError(f"angles must be coordinates from 0 to {shape[0] - 1}, got {angles!r}.")
-    return tuple(sorted(found))  # pyright: ignore
+    several = isinstance(angles, tuple | list | range) or getattr(angles, "ndim", 0) == 1
+    found: tuple = tuple(angles) if several else (angles,)  # pyright: ignore
+    if found and len(shape) != 1:
+        raise TradeError(f"{name} must be coordinates of a vector, got {check.shown(angles)} for shape {shape}.")
+    for i in found:
+        most = shape[0] - 1
+        check.integer(i, name, 0, most, takes=f"coordinates from 0 to {most}")
+    if len({int(i) for i in found}) != len(found):
+        raise TradeError(f"{name} must be different coordinates of a vector, got {check.shown(angles)}.")
+    return tuple(sorted(int(i) for i in found))
 
 
 def check_bounds(bounds: object, shape: tuple[int, ...]) -> tuple[Bound, ...]:
     """Bounds as a tuple with one entry a coordinate, or one sentence on why they are none."""
-    if not bounds:
+    bounds = _listed(bounds)
+    if bounds is None or (isinstance(bounds, tuple | list) and not bounds):
         return ()
     if len(shape) != 1 or not isinstance(bounds, tuple | list) or len(bounds) != shape[0]:
         raise TradeError(f"bounds must be one (low, high) or None for each entry of a vector of shape {shape}.")
-    for i, pair in enumerate(bounds):
-        if pair is None:
-            continue
-        if not isinstance(pair, tuple | list) or len(pair) != 2:
-            raise TradeError(f"bounds[{i}] must be (low, high) or None, got {pair!r}.")
-        low, high = (-np.inf if pair[0] is None else pair[0]), (np.inf if pair[1] is None else pair[1])
+    found: list[Bound] = []
+    for i, pair in enumerate(map(_listed, bounds)):
+        if pair is not None and (not isinstance(pair, tuple | list) or len(pair) != 2):
+            raise TradeError(f"bounds[{i}] must be (low, high) or None, got {check.shown(pair)}.")
+        low, high = (None, None) if pair is None else pair
+        low, high = -np.inf if low is None else check.as_real(low), np.inf if high is None else check.as_real(high)
         if not low < high:
-            raise TradeError(f"bounds[{i}] must have low < high, got {pair!r}.")
-    return tuple(None if b is None or tuple(b) == (None, None) else (b[0], b[1]) for b in bounds)
+            raise TradeError(f"bounds[{i}] must have low < high, numbers or None, got {check.shown(pair)}.")
+        ends = tuple(float(v) if np.isfinite(v) else None for v in (low, high))
+        found.append(None if ends == (None, None) else ends)  # pyright: ignore
+    return tuple(found)
+
+
+def _listed(value: object) -> object:
+    return value.tolist() if isinstance(value, np.ndarray | Array) else value
 
 
 def check_condition_dependence(target: AbstractTarget, x: Array, y: Array | None = None) -> None:
@@ -301,14 +378,17 @@ def check_condition_dependence(target: AbstractTarget, x: Array, y: Array | None
     """
     u = jnp.linspace(-0.9, 0.9, 5)
     ys_axis = None if y is None else 0
+    log_q = jax.vmap(target.log_density_at, in_axes=(0, None, ys_axis))(x, u[2], y)
+    if not bool(jnp.isfinite(log_q).any()):
+        raise TradeError(f"The log density is not finite at any of the {len(x)} data that were checked.")
     over_x = jax.vmap(target.score, in_axes=(0, None, ys_axis))
     try:
         scores = jax.vmap(lambda v: over_x(x, v, y))(u)
     except TradeError:
         raise
     except Exception as error:
-        reason = str(error).strip().splitlines()[0] if str(error).strip() else type(error).__name__
-        raise TradeError(f"log_density cannot be differentiated with respect to c: {reason}") from error
+        text = f"log_density cannot be differentiated with respect to c: {check.reason(error)}."
+        raise TradeError(text) from error
     finite = jnp.isfinite(scores)
     if not bool(finite.any()):
         raise TradeError("The derivative of log_density with respect to c is not finite at any data point.")

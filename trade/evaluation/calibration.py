@@ -9,6 +9,7 @@ import jax.numpy as jnp
 import numpy as np
 from jax import Array
 
+from trade import check
 from trade.errors import TradeError
 from trade.model import Model, draw
 
@@ -50,11 +51,17 @@ def ranks(
         c: The condition.
         batch: Pairs at once.
     """
+    check.instance(model, Model, "model", "a trade.Model")
     if model.observation_shape is None:
         raise TradeError("Ranks need a model that takes an observation.")
-    if len(x) != len(y) or not len(x):
+    check.function(statistic, "statistic", "(ψ, y)")
+    key, samples, batch = check.random_key(key), check.integer(samples, "samples"), check.integer(batch, "batch")
+    x = jnp.asarray(check.array(x, "x", (-1, *model.shape)), float)
+    y = jnp.asarray(check.array(y, "y", (-1, *model.observation_shape)), float)
+    if len(x) != len(y):
         raise TradeError(f"Ranks need as many parameters as observations, got {len(x)} and {len(y)}.")
-    u = jnp.asarray(model.condition.chart(c))
+    u = jnp.asarray(model.condition.chart(model.condition.check(c)))
+    check.called("statistic", jax.eval_shape, statistic, x[0], y[0])
     batch = min(batch, len(x))
     parts = []
     for start in range(0, len(x), batch):
@@ -80,8 +87,10 @@ def _ranks(flow: eqx.Module, statistic: Statistic, x: Array, y: Array, keys: Arr
 
 def coverage(found: np.ndarray, *, levels: int = 101, sets: int = 100, seed: int = 0) -> Coverage:
     """From ranks of one quantity: central intervals, outward from the median, with bootstrap bands."""
-    nominal = np.linspace(0.0, 1.0, levels)
-    needed = np.abs(2.0 * np.asarray(found, np.float64) - 1.0)  # level of the interval that just holds the truth
+    found = _ranks_of(found)
+    nominal = np.linspace(0.0, 1.0, check.integer(levels, "levels", 2))
+    sets, seed = check.integer(sets, "sets", 2), check.integer(seed, "seed", 0)
+    needed = np.abs(2.0 * found - 1.0)  # level of the interval that just holds the truth
     counts, _ = np.histogram(needed, nominal)
     observed = np.concatenate([[0.0], np.cumsum(counts)]) / len(needed)
     drawn = np.random.default_rng(seed).multinomial(len(needed), counts / len(needed), size=sets)
@@ -90,8 +99,15 @@ def coverage(found: np.ndarray, *, levels: int = 101, sets: int = 100, seed: int
     return Coverage(nominal, observed, low, high, float(np.max(np.abs(observed - nominal))))
 
 
+def _ranks_of(found: np.ndarray) -> np.ndarray:
+    ranks = np.asarray(check.array(found, "found", (-1,)), np.float64)
+    if not ((ranks >= 0.0) & (ranks <= 1.0)).all():
+        raise TradeError("found must be ranks of one quantity, from 0 to 1.")
+    return ranks
+
+
 def uniformity_error(found: np.ndarray) -> float:
     """Largest distance between the distribution of ranks and the uniform one (Kolmogorov)."""
-    ordered, n = np.sort(np.asarray(found, np.float64)), len(found)
+    ordered, n = np.sort(_ranks_of(found)), len(found)
     steps = np.arange(n + 1) / n
     return float(max(np.max(steps[1:] - ordered), np.max(ordered - steps[:-1])))

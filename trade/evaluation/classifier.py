@@ -9,8 +9,9 @@ import numpy as np
 import optax
 from jax import Array
 
+from trade import check
 from trade.errors import TradeError
-from trade.flows.conditioner import MLP, Network
+from trade.flows.conditioner import MLP, Network, check_network
 
 
 class _Fold(NamedTuple):
@@ -43,8 +44,16 @@ def c2st(
         steps: Adam steps of each fold.
         batch: Samples a step.
     """
+    one, two = (jnp.asarray(check.array(v, name), float) for v, name in ((one, "one"), (two, "two")))
+    key, folds = check.random_key(key), check.integer(folds, "folds", 2)
+    steps, batch = check.integer(steps, "steps"), check.integer(batch, "batch")
+    check_network(network, "network")
     if one.shape != two.shape or one.ndim != 2 or len(one) < folds:
-        raise TradeError(f"c2st needs two arrays of one shape (n, d), got {one.shape} and {two.shape}.")
+        raise TradeError(
+            f"c2st needs two arrays of one shape (n, d), at least {folds} states each, got {one.shape} and {two.shape}."
+        )
+    if not bool(jnp.isfinite(one).all() & jnp.isfinite(two).all()):
+        raise TradeError("c2st needs finite samples, got NaN or infinite ones.")
     x = jnp.concatenate([one, two])
     x = (x - one.mean(axis=0)) / jnp.maximum(one.std(axis=0), 1e-12)
     label = jnp.repeat(jnp.array([0.0, 1.0]), len(one))

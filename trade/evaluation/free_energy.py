@@ -14,11 +14,13 @@ from scipy.interpolate import CubicHermiteSpline, CubicSpline
 from scipy.optimize import brentq
 from scipy.special import expit
 
+from trade import check
 from trade.errors import TradeError
 from trade.evaluation.divergence import Estimate
+from trade.evaluation.weights import quality
 from trade.model import Model, draw
 from trade.objectives.expectation import self_normalised
-from trade.sampling.importance import log_density_batch, weighted_samples
+from trade.sampling.importance import check_pair, weighted_samples
 from trade.target import AbstractTarget
 
 
@@ -39,7 +41,12 @@ class FreeEnergy:
     reference: float
 
     def at(self, c: float) -> tuple[float, float]:
-        """Value and error at a condition, interpolated."""
+        """Value and error at a condition within those of the curve, interpolated."""
+        low, high = float(np.min(self.c)), float(np.max(self.c))
+        c = check.number(c, "The condition", takes="a number")
+        slack = 1e-6 * (high - low)  # rounding
+        if not low - slack <= c <= high + slack:
+            raise TradeError(f"The condition {c:g} lies outside the range of the curve, [{low:g}, {high:g}].")
         return float(np.interp(c, self.c, self.log_z)), float(np.interp(c, self.c, self.error))
 
 
@@ -47,11 +54,12 @@ def by_importance(
     model: Model, target: AbstractTarget, key: Array, *, reference: float, points: int = 33, samples: int = 10_000
 ) -> FreeEnergy:
     """log Z(c) = log E_{p_θ}[q/p_θ], at each condition on its own."""
+    check.random_key(key)
+    check.count(samples, (), "samples")
     grid = _grid(model, reference, points)
     values, errors = [], []
     for k, c in zip(jax.random.split(key, len(grid)), grid, strict=True):
-        x, log_p = model.sample_and_log_prob(k, samples, float(c))
-        value, error = log_mean_weight(log_density_batch(target, x, jnp.asarray(c, x.dtype)) - log_p)
+        value, error = log_mean_weight(weighted_samples(model, target, k, samples, float(c)).log_weight)
         values.append(value)
         errors.append(error)
     values, errors = np.array(values), np.array(errors)
@@ -60,12 +68,10 @@ def by_importance(
     return FreeEnergy(grid, values - values[zero], error, reference)
 
 
-def log_mean_weight(log_weight: Array) -> Estimate:
-    """log Z as the logarithm of the mean importance weight, with its standard error."""
-    log_w = np.asarray(log_weight, np.float64)
-    top = log_w.max()
-    w = np.exp(log_w - top)
-    return Estimate(float(top + np.log(w.mean())), float(w.std(ddof=1) / w.mean() / np.sqrt(len(w))))
+def log_mean_weight(log_weight: ArrayLike) -> Estimate:
+    """log Z as the logarithm of the mean importance weight, with its standard error: infinite where it is not known."""
+    found = quality(log_weight)
+    return Estimate(found.log_z, found.log_z_error)
 
 
 def bennett(forward: ArrayLike, backward: ArrayLike) -> Estimate:
@@ -75,7 +81,12 @@ def bennett(forward: ArrayLike, backward: ArrayLike) -> Estimate:
         forward: log q1/q0 over samples of 0.
         backward: log q1/q0 over samples of 1.
     """
-    one, two = np.asarray(forward, np.float64), np.asarray(backward, np.float64)
+    one, two = (
+        np.asarray(check.array(v, name, (-1,)), np.float64)
+        for v, name in ((forward, "forward"), (backward, "backward"))
+    )
+    if min(len(one), len(two)) < 2 or np.isnan(one).any() or np.isnan(two).any():
+        raise TradeError("bennett needs two samples or more of both densities, without NaN.")
     shift = np.log(len(two) / len(one))
 
     def parts(log_z: float) -> tuple[np.ndarray, np.ndarray]:
@@ -131,11 +142,11 @@ def evidence(
         points: Powers at which the expectation is taken; they crowd near the prior, where it changes most.
         samples: Samples at each of them.
     """
+    check_pair(model, target)
     for power in (0.0, 1.0):
         model.condition.check(power, "power of the likelihood that the evidence needs")
-    if points < 5:
-        raise TradeError(f"evidence needs at least 5 points, got {points!r}.")
-    key_integral, key_weights = jax.random.split(key)
+    points, samples = check.integer(points, "points", 5), check.count(samples, model.shape, "samples", 2)
+    key_integral, key_weights = jax.random.split(check.random_key(key))
     weighted = log_mean_weight(weighted_samples(model, target, key_weights, samples, 1.0, observation).log_weight)
     y = None if observation is None else jnp.asarray(observation, float)
     beta = np.linspace(0.0, 1.0, points) ** 3 if model.condition.knee is None else model.condition.grid(points)
@@ -168,6 +179,15 @@ def thermodynamic_integration(
         slope: Derivative of the mean in u, where it is known: it makes few conditions enough. For log q
             linear in u it is the variance of ∂_u log q.
     """
+    given = {"c": c, "u": u, "mean": mean, "error": error} | ({} if slope is None else {"slope": slope})
+    arrays = {k: np.asarray(check.array(v, k, finite=True), np.float64) for k, v in given.items()}
+    if any(v.ndim != 1 or len(v) != len(arrays["c"]) or len(v) < 2 for v in arrays.values()):
+        raise TradeError(f"thermodynamic_integration needs vectors of one length for {', '.join(given)}, two or more.")
+    c, u, mean, error = (arrays[k] for k in ("c", "u", "mean", "error"))
+    slope = arrays.get("slope")
+    if not (np.diff(u) > 0).all():
+        raise TradeError("thermodynamic_integration needs conditions that increase.")
+    reference = check.number(reference, "reference", c.min(), c.max())
     zero = int(np.argmin(np.abs(c - reference)))
     log_z = _primitive(u, mean, slope)
     every_other = np.unique(np.concatenate([np.arange(0, len(u), 2), [zero, len(u) - 1]]))
@@ -196,6 +216,8 @@ def _expectations(
     model: Model, target: AbstractTarget, u: np.ndarray, y: Array | None, key: Array, n: int
 ) -> tuple[np.ndarray, ...]:
     """Mean of ∂_u log q at every u, its standard error, and the variance of a single one."""
+    check_pair(model, target)
+    key, n = check.random_key(key), check.count(n, model.shape, "samples", 2)
     found = [
         _expectation(model.flow, target, u_i, y, k, n)
         for u_i, k in zip(jnp.asarray(u, float), jax.random.split(key, len(u)), strict=True)
@@ -217,8 +239,8 @@ def _expectation(
 
 
 def _grid(model: Model, reference: float, points: int) -> np.ndarray:
-    if points < 5:
-        raise TradeError(f"A free-energy curve needs at least 5 points, got {points}.")
+    check.instance(model, Model, "model", "a trade.Model")
+    points = check.integer(points, "points", 5)
     reference = model.condition.check(reference, "reference")
     grid = model.condition.grid(points)
     # The reference replaces a grid point that it only misses by rounding.

@@ -8,6 +8,7 @@ import jax.numpy as jnp
 import numpy as np
 from jax import Array
 
+from trade import check
 from trade.errors import TradeError
 from trade.evaluation.divergence import Estimate
 from trade.targets.scalar_field import ScalarField
@@ -24,12 +25,18 @@ def jackknife(
         function: From the means of the columns to the entries.
         blocks: Samples are left out one block at a time.
     """
+    moments = np.asarray(check.array(moments, "moments"), np.float64)
+    blocks = check.integer(blocks, "blocks", 2)
+    check.function(function, "function", "the means")
+    if moments.ndim != 2:
+        raise TradeError(f"moments must have one row a sample and one column a quantity, got shape {moments.shape}.")
+    weights = np.asarray(check.array(weights, "weights", (len(moments),), finite=True), np.float64)
     if len(moments) < 2 * blocks:
         raise TradeError(f"A jackknife with {blocks} blocks needs at least {2 * blocks} samples, got {len(moments)}.")
     parts = np.array_split(np.arange(len(moments)), blocks)
     sums = np.stack([weights[p] @ moments[p] for p in parts])
     totals = np.array([weights[p].sum() for p in parts])
-    value = function(sums.sum(axis=0) / totals.sum())
+    value = check.called("function", function, sums.sum(axis=0) / totals.sum())
     without = np.stack(
         [function((sums.sum(axis=0) - s) / (totals.sum() - t)) for s, t in zip(sums, totals, strict=True)]
     )
@@ -48,8 +55,15 @@ def observables(target: ScalarField, x: Array, kappa: float, log_weight: Array |
         kappa: The hopping parameter.
         log_weight: Logarithms of importance weights; without them every sample counts the same.
     """
+    check.instance(target, ScalarField, "target", "a trade.targets.ScalarField")
+    kappa = check.number(kappa, "kappa")
+    x = jnp.asarray(check.array(x, "x", (-1, *target.shape)), float)
     moments = np.asarray(_moments(target, x, jnp.asarray(kappa, x.dtype)), np.float64)
-    log_w = np.zeros(len(x)) if log_weight is None else np.asarray(log_weight, np.float64)
+    log_w = np.zeros(len(x))
+    if log_weight is not None:
+        log_w = np.asarray(check.array(log_weight, "log_weight", (len(x),)), np.float64)
+        if np.isnan(log_w).any() or not np.isfinite(log_w.max()):
+            raise TradeError("log_weight must be logarithms of weights, at least one of them finite, without NaN.")
     sites = target.sites
 
     def derived(mean: np.ndarray) -> np.ndarray:

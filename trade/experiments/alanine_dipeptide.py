@@ -7,9 +7,7 @@ import equinox as eqx
 import jax
 import jax.numpy as jnp
 import numpy as np
-from flowjax.distributions import AbstractDistribution
 from jax import Array
-from paramax import unwrap
 
 from trade.ess import kish_ess
 from trade.evaluation.divergence import Estimate
@@ -20,13 +18,13 @@ from trade.experiments.alanine_data import COLD, HOT, Simulation, energies, fram
 from trade.experiments.reproduce import Budget, Method
 from trade.experiments.results import curve, row
 from trade.fit import Run
-from trade.flows import MLP, AffineFlow, CircularFlow, Normal, PowerScaled, ResidualMLP, Whiten
+from trade.flows import MLP, AffineFlow, CircularFlow, Normal, PowerScaled, ResidualMLP
 from trade.flows.recipes import Recipe
 from trade.flows.spline import wrapped
 from trade.model import Model
 from trade.objectives import ForwardKL, GradientNorm, Ramp, ReverseKL, Trade
 from trade.objectives.term import Objective
-from trade.sampling.importance import log_density_batch
+from trade.sampling.importance import log_density_batch, weighted_samples
 from trade.target import AbstractTarget
 from trade.targets import Augmented
 from trade.targets.molecule.alanine_dipeptide import HA, PHI, PSI, ROTORS, AlanineDipeptide
@@ -220,21 +218,9 @@ def _draw(model: Model, target: AbstractTarget, molecule: AlanineDipeptide, key:
     """Samples without extra coordinates, with log q/p_θ."""
     (dim,), parts = molecule.shape, []
     for k in jax.random.split(key, -(-n // 50_000)):
-        x, log_p = model.sample_and_log_prob(k, min(n, 50_000), c)
-        log_weight = log_density_batch(target, x, jnp.asarray(c, x.dtype)) - log_p
-        log_weight = jnp.where(_covered(model.flow, x), log_weight, -jnp.inf)
-        parts.append((np.asarray(x[:, :dim]), np.asarray(log_weight, np.float64)))
+        found = weighted_samples(model, target, k, min(n, 50_000), c)
+        parts.append((np.asarray(found.x[:, :dim]), np.asarray(found.log_weight, np.float64)))
     return _Drawn(*(np.concatenate(p) for p in zip(*parts, strict=True)))
-
-
-@eqx.filter_jit
-def _covered(flow: AbstractDistribution, x: Array) -> Array:
-    """False for a state outside the window of an angle that was cut: it is no state of the molecule."""
-    found = jnp.ones(len(x), bool)
-    for layer in getattr(unwrap(flow).bijection, "bijections", ()):
-        if isinstance(layer, Whiten):
-            found &= jax.vmap(layer.covers)(x)
-    return found
 
 
 def _score(model: Model, target: AbstractTarget, molecule: AlanineDipeptide, x: np.ndarray, c: float) -> _Score:

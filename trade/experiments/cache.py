@@ -10,7 +10,7 @@ import numpy as np
 
 from trade.config import to_json
 from trade.errors import TradeError
-from trade.training.checkpoint import read_json, write_bytes, write_json
+from trade.files import read_json, write_bytes, write_json
 from trade.training.compilation import cache_directory
 
 Arrays = dict[str, np.ndarray]

@@ -10,6 +10,7 @@ import jax
 import numpy as np
 from jax import Array
 
+from trade import check, files
 from trade.evaluation.divergence import forward_kl, grid_kl
 from trade.experiments import paper
 from trade.experiments.reproduce import Budget, Method
@@ -60,6 +61,9 @@ class Demo:
     samples: int = 100_000
     seed: int = 0
 
+    def __post_init__(self) -> None:
+        check.integers(self, steps=1, baseline_steps=1, samples=1, seed=0)
+
 
 def demonstrate(
     settings: Demo, out: Path, *, resume: bool = False, progress: bool = True
@@ -77,7 +81,7 @@ def demonstrate(
         seed=settings.seed,
         evaluate_at=(0.3360, 2.9764),
         out=out,
-        resume=resume and (out / "checkpoint.json").exists(),
+        resume=resume and (out / files.CHECKPOINT).exists(),
         progress=progress,
         notes={"command": "demo", "baseline_steps": settings.baseline_steps},
     )
@@ -90,8 +94,8 @@ def demonstrate(
         optimiser=DEMO_ADAM,
         seed=settings.seed,
         evaluate_at=(0.3360, 2.9764),
-        out=out / "baseline",
-        resume=resume and (out / "baseline" / "checkpoint.json").exists(),
+        out=out / files.BASELINE,
+        resume=resume and (out / files.BASELINE / files.CHECKPOINT).exists(),
         progress=progress,
     )
     rows = [

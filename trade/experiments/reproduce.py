@@ -10,18 +10,18 @@ from flowjax.distributions import AbstractDistribution
 from jax import Array
 from rich.console import Console
 
+from trade import files
 from trade.errors import TradeError
 from trade.experiments.results import commit, hardware, record
+from trade.files import read_json, write_json
 from trade.fit import Run, fit
 from trade.flows.recipes import Recipe
 from trade.objectives.term import Objective
 from trade.target import AbstractTarget
-from trade.training.checkpoint import read_json, write_json
 from trade.training.loop import Schedule
 from trade.training.optimiser import Adam
 
 Budget = Literal["quick", "paper"]
-FINISHED = "finished.json"  # in the directory of a method, when it is done
 TRUTH = "truth.json"  # reference values
 
 
@@ -94,6 +94,8 @@ def choose(experiment: Experiment, names: str | None, budget: Budget) -> dict[st
     if names is None:
         return known
     wanted = [n.strip() for n in names.split(",") if n.strip()]
+    if not wanted:
+        raise TradeError(f"No method was named; {experiment.name} has {', '.join(known)}.")
     for name in wanted:
         if name not in known:
             raise TradeError(f"{experiment.name} has no method {name!r}; it has {', '.join(known)}.")
@@ -122,21 +124,21 @@ def reproduce(
         progress: Show progress bars.
     """
     methods = choose(experiment, names, budget)
-    if not resume and any((out / name / "run.json").exists() for name in experiment.methods(budget)):
+    if not resume and any((out / name / files.SETTINGS).exists() for name in experiment.methods(budget)):
         raise TradeError(f"{out} already holds results: continue with --resume, or give another --out.")
     console = Console()
     for i, (name, method) in enumerate(methods.items()):
         directory = out / name
-        if (directory / FINISHED).exists():
+        if (directory / files.FINISHED).exists():
             _same(directory, seeds, budget)
             continue
         console.print(f"{experiment.name} {i + 1}/{len(methods)}: {name}, {method.steps} steps, seeds: {seeds}")
         _finish(experiment, name, method, directory, seeds, budget, progress=progress)
-        write_json(out / "results.json", collect(experiment, out, budget))
+        write_json(out / files.RESULTS, collect(experiment, out, budget))
     if not (out / TRUTH).exists():
         write_json(out / TRUTH, experiment.truth(budget))
     results = collect(experiment, out, budget)
-    write_json(out / "results.json", results)
+    write_json(out / files.RESULTS, results)
     return results
 
 
@@ -159,19 +161,19 @@ def _finish(
         schedule=Schedule(report=max(method.steps // 100, 1), evaluate=every, checkpoint=every, patience=10**9),
         evaluate_at=(experiment.conditions[0], experiment.conditions[-1]),
         out=directory,
-        resume=(directory / "checkpoint.json").exists(),
+        resume=(directory / files.CHECKPOINT).exists(),
         progress=progress,
         notes={"command": "reproduce", "experiment": experiment.name, "method": name, "budget": budget},
     )
     rows = experiment.evaluate(name, target, run, budget)
     about = {"seeds": seeds, "budget": budget, "commit": commit(), "hardware": hardware()}
     times = {"began": round(began, 1), "ended": round(time.time(), 1)}
-    write_json(directory / FINISHED, about | times | {"rows": rows})
+    write_json(directory / files.FINISHED, about | times | {"rows": rows})
 
 
 def _same(directory: Path, seeds: int, budget: Budget) -> None:
     """Refuse to mix results of different budgets or numbers of seeds."""
-    finished = read_json(directory / FINISHED)
+    finished = read_json(directory / files.FINISHED)
     for key, value in (("seeds", seeds), ("budget", budget)):
         if finished[key] != value:
             raise TradeError(f"{directory} was run with {key} = {finished[key]}, not {value}: give another --out.")
@@ -179,7 +181,11 @@ def _same(directory: Path, seeds: int, budget: Budget) -> None:
 
 def collect(experiment: Experiment, out: Path, budget: Budget) -> dict[str, Any]:
     """Everything finished under ``out``, in the order of the table, and the time in which any of it ran."""
-    finished = {n: read_json(out / n / FINISHED) for n in experiment.methods(budget) if (out / n / FINISHED).exists()}
+    finished = {
+        n: read_json(out / n / files.FINISHED)
+        for n in experiment.methods(budget)
+        if (out / n / files.FINISHED).exists()
+    }
     rows = read_json(out / TRUTH) if (out / TRUTH).exists() else []
     rows += [row for entry in finished.values() for row in entry["rows"]]
     results = record(experiment.name, rows, covered([(e["began"], e["ended"]) for e in finished.values()]))

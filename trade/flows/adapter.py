@@ -7,6 +7,7 @@ import numpy as np
 from flowjax.bijections import AbstractBijection
 from jax import Array
 
+from trade import check
 from trade.flows.conditioner import MLP, Network
 
 _FARTHEST = 30.0  # of a logarithm: its exponential is still a float32
@@ -33,6 +34,8 @@ class Adapter(AbstractBijection):
     turning: bool = eqx.field(static=True)
 
     def __init__(self, key: Array, dim: int, cond_dim: int, width: int, *, turning: bool = True) -> None:
+        dim, cond_dim = check.integer(dim, "Adapter dim"), check.integer(cond_dim, "Adapter cond_dim")
+        turning, key = check.flag(turning, "Adapter turning"), check.random_key(key)
         self.shape, self.cond_shape, self.turning = (dim,), (cond_dim,), turning and dim > 1
         below = dim * (dim - 1) // 2 if self.turning else 0
         self.network = MLP(width, 2).build(key, cond_dim, 4 * dim + below)

@@ -13,7 +13,8 @@ import jax.numpy as jnp
 from flowjax.bijections import AbstractBijection
 from jax import Array
 
-from trade.flows.conditioner import MLP, Network, ResidualMLP
+from trade import check
+from trade.flows.conditioner import MLP, Network, ResidualMLP, check_network
 from trade.flows.coupling import Coupling, bounded
 
 Volume = Literal["gin", "mean"]
@@ -36,6 +37,7 @@ class AffineCoupling(Coupling):
     def __init__(
         self, key: Array, dim: int, cond_dim: int | None, *, volume: Literal["free", "mean"] = "free", **options: Any
     ) -> None:
+        check.choice(volume, "AffineCoupling volume", "free", "mean")
         self.volume = volume
         super().__init__(key, dim, cond_dim, **options)
 
@@ -63,7 +65,10 @@ class VolumePreservingCoupling(AbstractBijection):
     cond_shape = None
 
     def __init__(self, key: Array, dim: int, *, network: MLP | ResidualMLP, volume: Volume = "gin") -> None:
-        key_net, key_turn = jax.random.split(key)
+        key_net, key_turn = jax.random.split(check.random_key(key))
+        dim = check.integer(dim, "VolumePreservingCoupling dim", 2)
+        check_network(network, "VolumePreservingCoupling network")
+        check.choice(volume, "VolumePreservingCoupling volume", "gin", "mean")
         self.shape, self.volume = (dim,), volume
         self.network = network.build(key_net, self.passive, 2 * (dim - self.passive))
         self.reflections = jax.random.normal(key_turn, (dim, dim))

@@ -7,7 +7,8 @@ import numpy as np
 from flowjax.bijections import AbstractBijection
 from jax import Array
 
-from trade.target import Bound
+from trade import check
+from trade.target import Bound, check_bounds
 
 _EDGE = 15.0  # of a logit: float32 has nothing between it and the wall
 
@@ -25,6 +26,8 @@ class Bounded(AbstractBijection):
     cond_shape = None
 
     def __init__(self, bounds: tuple[Bound, ...]) -> None:
+        check.instance(bounds, (tuple, list), "bounds", "one (low, high) or None for each coordinate")
+        bounds = check_bounds(bounds, (len(bounds),))
         ends = [(None, None) if b is None else b for b in bounds]
         self.low = tuple(-np.inf if a is None else float(a) for a, _ in ends)
         self.high = tuple(np.inf if b is None else float(b) for _, b in ends)

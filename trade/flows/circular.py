@@ -10,6 +10,8 @@ import numpy as np
 from flowjax.distributions import AbstractDistribution
 from jax import Array
 
+from trade import check
+from trade.errors import TradeError
 from trade.flows import spline
 from trade.flows.conditioner import MLP, ResidualMLP
 from trade.flows.coupling import SplineCoupling, bounded
@@ -34,6 +36,9 @@ class CircularCoupling(SplineCoupling):
         network: MLP | ResidualMLP,
         **options: Any,
     ) -> None:
+        known = isinstance(angular, Array | np.ndarray) and angular.ndim == 1
+        if not known or angular.dtype != bool:
+            raise TradeError(f"angular must be a vector of True and False, got {check.shown(angular)}.")
         super().__init__(key, len(angular), cond_dim, network=network, **options)
         self.angular = angular
 

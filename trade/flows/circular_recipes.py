@@ -9,13 +9,14 @@ import jax.numpy as jnp
 from flowjax.bijections import AbstractBijection, Chain
 from jax import Array
 
+from trade import check
 from trade.condition import Condition
-from trade.errors import TradeError, check_integers
+from trade.errors import TradeError
 from trade.flows.circular import CircularCoupling, CircularLatent
 from trade.flows.conditioner import MLP, ResidualMLP
 from trade.flows.coupling import Stack, alternating_permutation
 from trade.flows.latent import Normal, PowerScaled
-from trade.flows.recipes import Flow, check_angles
+from trade.flows.recipes import Flow, check_recipe, check_vector
 from trade.flows.rescale import Rescale
 from trade.flows.standardise import Standardise
 from trade.flows.steerable import SteerableCoupling
@@ -62,9 +63,13 @@ class CircularFlow:
     unroll: int = 0
 
     def __post_init__(self) -> None:
-        check_integers(self, blocks=1, bins=2, rescale=0)
-        check_angles(self)
-        if set(self.cut) & set(self.angles) or not all(0 <= i < self.shape[0] for i in self.cut):
+        check_recipe(self)
+        check_vector(self)
+        check.integers(self, rescale=0)
+        check.flags(self, "conditional")
+        if self.steerable is not None:
+            check.numbers(self, "steerable", low=0, open_low=True)
+        if set(self.cut) & set(self.angles):
             raise TradeError(f"CircularFlow cut must be coordinates that are no angles, got {self.cut}.")
         if not self.angles:
             raise TradeError("CircularFlow needs at least one angle: use SplineFlow for coordinates on the line.")
@@ -83,7 +88,7 @@ class CircularFlow:
     def build(self, key: Array) -> Flow:
         """Make the flow; it starts as the identity up to a permutation."""
         (dim,) = self.shape
-        key_layers, key_order = jax.random.split(key)
+        key_layers, key_order = jax.random.split(check.random_key(key))
         angular = jnp.isin(jnp.arange(dim), jnp.array(self.angles))
         # Which coordinates are angles must be known layer by layer: the permutations come first.
         flags, orders, order = [], [], jnp.eye(dim)

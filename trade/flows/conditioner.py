@@ -7,12 +7,16 @@ that a coupling starts as the identity (Appendix B.6, C.2).
 
 from collections.abc import Callable
 from dataclasses import dataclass
+from inspect import signature
 from typing import Literal
 
 import equinox as eqx
 import jax
 import jax.numpy as jnp
 from jax import Array
+
+from trade import check
+from trade.errors import TradeError
 
 Activation = Literal["silu", "relu"]
 _ACTIVATIONS: dict[str, Callable[[Array], Array]] = {"silu": jax.nn.silu, "relu": jax.nn.relu}
@@ -61,6 +65,10 @@ class MLP:
     depth: int = 2
     activation: Activation = "silu"
 
+    def __post_init__(self) -> None:
+        check.integers(self, width=1, depth=1)
+        check.choice(self.activation, "MLP activation", *_ACTIVATIONS)
+
     def build(self, key: Array, inputs: int, outputs: int) -> Network:
         """Make the network with its last layer at zero."""
         return _build(key, inputs, self.width, self.depth - 1, outputs, residual=False, activation=self.activation)
@@ -74,9 +82,21 @@ class ResidualMLP:
     blocks: int = 1
     activation: Activation = "silu"
 
+    def __post_init__(self) -> None:
+        check.integers(self, width=1, blocks=0)
+        check.choice(self.activation, "ResidualMLP activation", *_ACTIVATIONS)
+
     def build(self, key: Array, inputs: int, outputs: int) -> Network:
         """Make the network with its last layer at zero."""
         return _build(key, inputs, self.width, 2 * self.blocks, outputs, residual=True, activation=self.activation)
+
+
+def check_network(network: object, name: str) -> None:
+    """Refuse what is no spec of a network: one of ours, or another that builds one."""
+    takes = "an MLP or a ResidualMLP, such as MLP(64)"
+    check.member(network, name, takes, "build")
+    if len(signature(network.build).parameters) != 3:  # pyright: ignore  # one for lattices wants their dimensions too
+        raise TradeError(f"{name} must be {takes}, got {check.shown(network)}.")
 
 
 def _build(

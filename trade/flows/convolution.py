@@ -9,6 +9,8 @@ import jax
 import jax.numpy as jnp
 from jax import Array
 
+from trade import check
+from trade.errors import TradeError
 from trade.flows.conditioner import Linear
 
 Sites = Callable[[Array], Array]  # from features of all sites, (*lattice, features), to those of some
@@ -63,6 +65,17 @@ class Convolutional:
 
     channels: tuple[int, ...] = (32, 32)
     kernels: tuple[int, ...] = (3, 3)
+
+    def __post_init__(self) -> None:
+        for name in ("channels", "kernels"):
+            values = getattr(self, name)
+            check.instance(values, (tuple, list), f"Convolutional {name}", "a tuple of integers")
+            found = tuple(check.integer(v, f"An entry of Convolutional {name}") for v in values)
+            object.__setattr__(self, name, found)
+        if len(self.channels) != len(self.kernels) or any(k % 2 == 0 for k in self.kernels):
+            raise TradeError(
+                f"Convolutional needs an odd kernel for each of {len(self.channels)} channels, got {self.kernels}."
+            )
 
     def build(self, key: Array, inputs: int, outputs: int, dimensions: int) -> ConvolutionalNetwork:
         """Make the network with its last layer at zero."""

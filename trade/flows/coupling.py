@@ -16,8 +16,10 @@ from flowjax.bijections import AbstractBijection
 from jax import Array
 from paramax import NonTrainable, non_trainable
 
+from trade import check
+from trade.errors import TradeError
 from trade.flows import spline
-from trade.flows.conditioner import MLP, Network, ResidualMLP
+from trade.flows.conditioner import MLP, Network, ResidualMLP, check_network
 
 MAX_LOG_SCALE = 3.0
 T = TypeVar("T")
@@ -58,10 +60,12 @@ class Coupling(AbstractBijection):
         interval: float = 4.0,
         permutation: Array | None = None,
     ) -> None:
-        key_net, key_perm = jax.random.split(key)
-        self.shape = (dim,)
-        self.cond_shape = None if cond_dim is None else (cond_dim,)
-        self.interval = float(interval)
+        key_net, key_perm = jax.random.split(check.random_key(key))
+        name = type(self).__name__
+        check_network(network, f"{name} network")
+        self.shape = (check.integer(dim, f"{name} dim"),)
+        self.cond_shape = None if cond_dim is None else (check.integer(cond_dim, f"{name} cond_dim"),)
+        self.interval = check.number(interval, f"{name} interval", 0, open_low=True)
         outputs = (dim - self.passive) * (self.shape_parameters + 2)
         self.network = network.build(key_net, self.features + (cond_dim or 0), outputs)
         if permutation is None:
@@ -141,7 +145,7 @@ class SplineCoupling(Coupling):
     bins: int = eqx.field(static=True)
 
     def __init__(self, key: Array, dim: int, cond_dim: int | None, *, bins: int = 10, **options: Any) -> None:
-        self.bins = bins
+        self.bins = check_bins(bins, type(self).__name__)
         super().__init__(key, dim, cond_dim, **options)
 
     @property
@@ -156,6 +160,14 @@ class SplineCoupling(Coupling):
     def _backward(self, active: Array, raw: Array, log_scale: Array, shift: Array) -> tuple[Array, Array]:
         active, log_slope = spline.inverse((active - shift) * jnp.exp(-log_scale), raw, self.interval)
         return active, log_slope - log_scale
+
+
+def check_bins(bins: object, owner: str) -> int:
+    """The number of bins of a spline, each of which has a least width."""
+    found = check.integer(bins, f"{owner} bins", 2)
+    if found * spline.MIN_BIN >= 1:
+        raise TradeError(f"{owner} bins must be fewer than {1 / spline.MIN_BIN:.0f}, got {bins!r}.")
+    return found
 
 
 def bounded(x: Array, limit: float) -> Array:
@@ -191,6 +203,8 @@ class Stack(AbstractBijection):
     unroll: int = eqx.field(static=True)
 
     def __init__(self, layers: AbstractBijection, unroll: int = 0) -> None:
+        check.instance(layers, AbstractBijection, "Stack layers", "a layer whose arrays have a first axis of layers")
+        unroll = check.integer(unroll, "Stack unroll", 0)
         self.layers, self.unroll = layers, unroll
         self.shape, self.cond_shape = layers.shape, layers.cond_shape
 

@@ -5,11 +5,12 @@ from math import pi, prod
 import numpy as np
 from jax import Array
 
+from trade import check
 from trade.flows.circular_recipes import CircularFlow
 from trade.flows.conditioner import MLP
 from trade.flows.lattice_recipes import LatticeFlow
 from trade.flows.recipes import Recipe, SplineFlow
-from trade.target import AbstractTarget
+from trade.target import AbstractTarget, check_target
 
 TURNING = pi / 2  # an angle whose data leave an arc of this length empty does not turn freely
 
@@ -21,6 +22,9 @@ def default_flow(target: AbstractTarget, data: Array | None = None) -> Recipe:
         target: The family of densities.
         data: States at the boundary values, all together, of shape (n, *shape).
     """
+    check_target(target)
+    if data is not None:
+        data = check.array(data, "data", (-1, *target.shape))
     shape, condition, dim = target.shape, target.condition, prod(target.shape)
     observed = 0 if target.observation_shape is None else prod(target.observation_shape)
     # Circles and lattices have flows of their own, which take neither an observation nor bounds.

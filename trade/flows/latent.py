@@ -12,7 +12,9 @@ import jax.numpy as jnp
 from flowjax.distributions import AbstractDistribution, StandardNormal
 from jax import Array
 
+from trade import check
 from trade.condition import Condition
+from trade.target import check_condition
 
 
 class PowerScaledNormal(AbstractDistribution):
@@ -39,6 +41,11 @@ class PowerScaledNormal(AbstractDistribution):
 
     def _sample(self, key: Array, condition: Array | None = None) -> Array:
         return self._deviation(condition) * jax.random.normal(key, self.shape)
+
+
+def check_latent(latent: object, name: str) -> None:
+    """Refuse what is no spec of a latent: one of ours, or another that builds one."""
+    check.member(latent, name, "a latent of trade.flows, Normal() or PowerScaled()", "build")
 
 
 def scaled(latent: AbstractDistribution, z: Array, factor: Array) -> tuple[Array, int]:
@@ -71,6 +78,11 @@ class PowerScaled:
     exponent: float = -1.0
     reference: float = 1.0
 
+    def __post_init__(self) -> None:
+        check.numbers(self, "exponent")
+        check.numbers(self, "reference", low=0, open_low=True)
+
     def build(self, shape: tuple[int, ...], cond_dim: int, condition: Condition) -> AbstractDistribution:
         """Make the distribution."""
+        check_condition(condition, positive="a PowerScaled latent")
         return PowerScaledNormal(shape, (cond_dim,), condition, self.reference, self.exponent)

@@ -9,16 +9,18 @@ import jax.numpy as jnp
 from flowjax.bijections import AbstractBijection, Chain, EmbedCondition, Reshape
 from jax import Array
 
+from trade import check
 from trade.condition import Condition
 from trade.errors import TradeError
-from trade.flows.conditioner import MLP, Embedding
+from trade.flows.conditioner import MLP, Embedding, check_network
 from trade.flows.convolution import Convolutional
-from trade.flows.coupling import SplineCoupling, Stack
+from trade.flows.coupling import SplineCoupling, Stack, check_bins
 from trade.flows.latent import Normal
 from trade.flows.lattice import DownSampled, LatticeCoupling, Spectrum, ZeroMode
-from trade.flows.recipes import Flow
+from trade.flows.recipes import Flow, check_recipe
 from trade.flows.rescale import Rescale
 from trade.flows.standardise import Standardise
+from trade.target import as_shape
 
 
 @dataclass(frozen=True)
@@ -49,14 +51,18 @@ class LatticeFlow:
     zero_mode_bins: int = 24
 
     def __post_init__(self) -> None:
-        if not self.shape or any(n < 2 or n % 2 for n in self.shape):
+        check_recipe(self)
+        _check_convolutional(self.network, "LatticeFlow network")
+        check.integers(self, width=1)
+        object.__setattr__(self, "zero_mode_bins", check_bins(self.zero_mode_bins, "LatticeFlow zero-mode"))
+        if not self.shape or any(n % 2 for n in self.shape):
             raise TradeError(f"LatticeFlow needs a lattice of even lengths, got shape {self.shape}.")
-        if not isinstance(self.blocks, int) or self.blocks < 2 or self.blocks % 2:
+        if self.blocks % 2:
             raise TradeError(f"LatticeFlow blocks must be an even number of at least 2, got {self.blocks!r}.")
 
     def build(self, key: Array) -> Flow:
         """Make the flow; it starts as a rescaled free field."""
-        key_layers, key_spectrum, key_zero = jax.random.split(key, 3)
+        key_layers, key_spectrum, key_zero = jax.random.split(check.random_key(key), 3)
 
         def layer(k: Array) -> LatticeCoupling:
             return LatticeCoupling(
@@ -97,12 +103,16 @@ class ConvolutionalFlow:
     embedding: int = 1
 
     def __post_init__(self) -> None:
-        if len(self.shape) != 2 or any(n < 2 or n % 2 for n in self.shape):
+        check_recipe(self)
+        _check_convolutional(self.network, "ConvolutionalFlow network")
+        check_network(self.dense, "ConvolutionalFlow dense")
+        check.integers(self, embedding=1)
+        if len(self.shape) != 2 or any(n % 2 for n in self.shape):
             raise TradeError(f"ConvolutionalFlow needs a two-dimensional lattice of even lengths, got {self.shape}.")
 
     def build(self, key: Array) -> Flow:
         """Make the flow; it starts as the identity up to the order of the sites."""
-        keys = jax.random.split(key, 4)
+        keys = jax.random.split(check.random_key(key), 4)
         rows, columns = self.shape
         sites, cond = rows * columns, self.embedding
         small = (4, rows // 2, columns // 2)
@@ -134,11 +144,18 @@ class ConvolutionalFlow:
         )
 
 
+def _check_convolutional(network: object, name: str) -> None:
+    check.instance(network, Convolutional, name, "a Convolutional, such as Convolutional((32, 32), (3, 3))")
+
+
 def on_lattice(flow: Flow, shape: tuple[int, ...]) -> Flow:
     """A ``LatticeFlow`` with the same weights, on a lattice of another length."""
-    if not isinstance(flow.recipe, LatticeFlow):
-        raise TradeError(f"Only a LatticeFlow fits other lattices, got one of {type(flow.recipe).__name__}.")
-    other = replace(flow.recipe, shape=shape).build(jax.random.key(0))
+    recipe = getattr(flow, "recipe", flow)
+    if not isinstance(recipe, LatticeFlow):
+        raise TradeError(f"Only a LatticeFlow fits other lattices, got one of {type(recipe).__name__}.")
+    if len(as_shape("shape", shape)) != len(flow.shape):
+        raise TradeError(f"shape must have as many axes as the lattice of the flow, {flow.shape}, got {shape!r}.")
+    other = replace(recipe, shape=shape).build(jax.random.key(0))
     arrays, static = eqx.partition(other, eqx.is_array)
     leaves, structure = jax.tree.flatten(arrays)
     # Only the shared scale has an entry a site, and they are all equal.

@@ -10,19 +10,27 @@ from flowjax.bijections import AbstractBijection, Chain, EmbedCondition, Reshape
 from flowjax.distributions import AbstractDistribution, AbstractTransformed
 from jax import Array
 
+from trade import check
 from trade.condition import Condition
-from trade.errors import TradeError, check_integers
-from trade.flows import spline
+from trade.errors import TradeError
 from trade.flows.adapter import Adapter
 from trade.flows.affine import AffineCoupling, Volume, VolumePreservingCoupling
 from trade.flows.bounded import Bounded
-from trade.flows.conditioner import MLP, Embedding, ResidualMLP
-from trade.flows.coupling import SplineCoupling, Stack
-from trade.flows.latent import Normal, PowerScaled
+from trade.flows.conditioner import MLP, Embedding, ResidualMLP, check_network
+from trade.flows.coupling import SplineCoupling, Stack, check_bins
+from trade.flows.latent import Normal, PowerScaled, check_latent
 from trade.flows.rescale import Rescale
 from trade.flows.standardise import Standardise
 from trade.flows.whiten import Whiten
-from trade.target import AbstractTarget, Bound, check_bounds
+from trade.target import (
+    AbstractTarget,
+    Bound,
+    as_shape,
+    check_angles,
+    check_bounds,
+    check_condition,
+    check_target,
+)
 
 MOST_TURNED = 64  # coordinates that an adapter turns into each other: its matrix has their square
 
@@ -78,25 +86,19 @@ class SplineFlow:
     unroll: int = 0
 
     def __post_init__(self) -> None:
-        check_integers(self, blocks=1, bins=2, adapter=0, embedding=0, observation_size=0)
+        check_recipe(self)
+        check.integers(self, adapter=0, embedding=0, observation_size=0)
+        check.flags(self, "conditional", "whiten")
         object.__setattr__(self, "bounds", check_bounds(self.bounds, self.shape))
-        if self.angles and not self.whiten:
-            raise TradeError("SplineFlow angles are for whiten=True.")
         if self.whiten and len(self.shape) != 1:
             raise TradeError(f"SplineFlow can whiten vectors only, got shape {self.shape}.")
-        if self.angles:
-            check_angles(self)
-        if self.bins * spline.MIN_BIN >= 1:
-            raise TradeError(f"SplineFlow bins must be fewer than {1 / spline.MIN_BIN:.0f}, got {self.bins}.")
-        if not self.interval > 0:
-            raise TradeError(f"SplineFlow interval must be positive, got {self.interval!r}.")
-        if not 0 < self.reach <= 1:
-            raise TradeError(f"SplineFlow reach must lie in (0, 1], got {self.reach!r}.")
+        if self.angles and not self.whiten:
+            raise TradeError("SplineFlow angles are for whiten=True.")
 
     def build(self, key: Array) -> "Flow":
         """Make the flow; it starts as the identity up to a permutation."""
         dim, cond_dim = prod(self.shape), 1 + self.observation_size
-        key_layers, key_embed, key_scale = jax.random.split(key, 3)
+        key_layers, key_embed, key_scale = jax.random.split(check.random_key(key), 3)
         seen = cond_dim if self.conditional else self.observation_size
         layer_cond = seen * max(self.embedding, 1) or None
 
@@ -151,12 +153,10 @@ class VolumePreservingFlow:
     reach: float = 4.0
 
     def __post_init__(self) -> None:
+        check_recipe(self)
         if len(self.shape) != 1 or self.shape[0] < 2:
             raise TradeError(f"VolumePreservingFlow needs a vector of 2 or more entries, got shape {self.shape}.")
-        if not isinstance(self.blocks, int) or self.blocks < 1:
-            raise TradeError(f"VolumePreservingFlow blocks must be a positive integer, got {self.blocks!r}.")
-        if self.volume not in ("gin", "mean"):
-            raise TradeError(f"VolumePreservingFlow volume must be 'gin' or 'mean', got {self.volume!r}.")
+        check.choice(self.volume, "VolumePreservingFlow volume", "gin", "mean")
 
     def build(self, key: Array) -> "Flow":
         """Make the flow; it starts as a rotation."""
@@ -164,7 +164,7 @@ class VolumePreservingFlow:
         def layer(k: Array) -> VolumePreservingCoupling:
             return VolumePreservingCoupling(k, self.shape[0], network=self.network, volume=self.volume)
 
-        key_layers, key_scale = jax.random.split(key)
+        key_layers, key_scale = jax.random.split(check.random_key(key))
         layers = eqx.filter_vmap(layer)(jax.random.split(key_layers, self.blocks))
         stack = Stack(layers)
         # A constant change of volume keeps powers of the density what they are, and is free to learn.
@@ -207,17 +207,14 @@ class AffineFlow:
     unroll: int = 0
 
     def __post_init__(self) -> None:
-        check_integers(self, blocks=1, unroll=0)
-        check_angles(self)
-        if self.volume not in ("free", "mean"):
-            raise TradeError(f"AffineFlow volume must be 'free' or 'mean', got {self.volume!r}.")
-        if not self.interval > 0:
-            raise TradeError(f"AffineFlow interval must be positive, got {self.interval!r}.")
+        check_recipe(self)
+        check_vector(self)
+        check.choice(self.volume, "AffineFlow volume", "free", "mean")
 
     def build(self, key: Array) -> "Flow":
         """Make the flow; it starts as the identity up to a permutation."""
         (dim,) = self.shape
-        key_layers, key_scale = jax.random.split(key)
+        key_layers, key_scale = jax.random.split(check.random_key(key))
         seen = 1 if self.volume == "free" else None
 
         def layer(k: Array) -> AffineCoupling:
@@ -231,14 +228,32 @@ class AffineFlow:
         return Flow(self.latent.build(self.shape, 1, self.condition), Chain(bijections), self)
 
 
-def check_angles(recipe: Any) -> None:
-    """Refuse a recipe whose states are no vectors, or whose angles are not different coordinates of them."""
-    name = type(recipe).__name__
+def check_recipe(recipe: Any) -> None:
+    """What recipes have in common, as far as this one has it, checked and in one form."""
+    owner, own = type(recipe).__name__, recipe.__dataclass_fields__
+    check_condition(recipe.condition, name=f"{owner} condition")
+    object.__setattr__(recipe, "shape", as_shape(f"{owner} shape", recipe.shape))
+    check.integers(recipe, **{name: least for name, least in (("blocks", 1), ("unroll", 0)) if name in own})
+    if "bins" in own:
+        object.__setattr__(recipe, "bins", check_bins(recipe.bins, owner))
+    if "interval" in own:
+        check.numbers(recipe, "interval", low=0, open_low=True)
+    if "reach" in own:  # a part of the interval, where there is one
+        check.numbers(recipe, "reach", low=0, high=1 if "interval" in own else None, open_low=True)
+    if "latent" in own:
+        check_latent(recipe.latent, f"{owner} latent")
+    if isinstance(own["network"].default_factory(), MLP | ResidualMLP):
+        check_network(recipe.network, f"{owner} network")
+    for name in ("angles", "cut"):
+        if name in own:
+            found = check_angles(getattr(recipe, name), recipe.shape, f"{owner} {name}")
+            object.__setattr__(recipe, name, found)
+
+
+def check_vector(recipe: Any) -> None:
+    """Refuse a recipe whose states are no vectors."""
     if len(recipe.shape) != 1:
-        raise TradeError(f"{name} needs a vector, got shape {recipe.shape}.")
-    (dim,) = recipe.shape
-    if len(set(recipe.angles)) != len(recipe.angles) or not all(0 <= i < dim for i in recipe.angles):
-        raise TradeError(f"{name} angles must be different coordinates below {dim}, got {recipe.angles}.")
+        raise TradeError(f"{type(recipe).__name__} needs a vector, got shape {recipe.shape}.")
 
 
 class Recipe(Protocol):
@@ -268,8 +283,7 @@ def spline_flow(key: Array, target: AbstractTarget, **options: object) -> Flow:
         target: Gives the shape of a state, the condition and the observation.
         options: Any argument of ``SplineFlow`` but the first three.
     """
-    if not isinstance(target, AbstractTarget):
-        raise TradeError(f"spline_flow needs a trade.Target, got {target!r}.")
+    check_target(target, "The target of spline_flow")
     allowed = [f for f in SplineFlow.__dataclass_fields__ if f not in ("shape", "condition", "observation_size")]
     for name in options:
         if name not in allowed:

@@ -8,7 +8,9 @@ import numpy as np
 from flowjax.bijections import AbstractBijection
 from jax import Array
 
+from trade import check
 from trade.flows.conditioner import MLP, Network
+from trade.target import as_shape, check_angles
 
 
 class Rescale(AbstractBijection):
@@ -43,9 +45,10 @@ class Rescale(AbstractBijection):
         shared: bool = False,
         angles: tuple[int, ...] = (),
     ) -> None:
-        self.angles = angles
-        self.shape, self.cond_shape, self.shared = shape, None if cond_dim is None else (cond_dim,), shared
-        self.network = MLP(width, 2).build(key, cond_dim or 0, 2 if shared else 2 * prod(shape))
+        self.shape, self.shared = as_shape("Rescale shape", shape), check.flag(shared, "Rescale shared")
+        self.angles, key = check_angles(angles, self.shape, "Rescale angles"), check.random_key(key)
+        self.cond_shape = None if cond_dim is None else (check.integer(cond_dim, "Rescale cond_dim"),)
+        self.network = MLP(width, 2).build(key, cond_dim or 0, 2 if shared else 2 * prod(self.shape))
 
     def _parameters(self, condition: Array | None) -> tuple[Array, Array]:
         inputs = jnp.zeros(0) if self.cond_shape is None or condition is None else condition

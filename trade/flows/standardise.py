@@ -13,7 +13,9 @@ from jax import Array
 from jax.typing import ArrayLike
 from paramax import NonTrainable, non_trainable, unwrap
 
+from trade import check
 from trade.flows.spline import wrapped
+from trade.target import as_shape, check_angles
 
 
 class SetFromData(AbstractBijection):
@@ -64,10 +66,13 @@ class Standardise(SetFromData):
         half_circle: float = jnp.pi,
         cut: tuple[int, ...] = (),
     ) -> None:
-        self.shape, self.reach, self.shared = shape, float(reach), shared
-        self.angles, self.half_circle, self.cut = angles, float(half_circle), cut
-        self.location = non_trainable(jnp.zeros(shape))
-        self.scale = non_trainable(self._turned(jnp.ones(shape), jnp.pi / self.half_circle))
+        self.shape, self.shared = as_shape("Standardise shape", shape), check.flag(shared, "Standardise shared")
+        self.reach = check.number(reach, "Standardise reach", 0, open_low=True)
+        self.half_circle = check.number(half_circle, "Standardise half_circle", 0, open_low=True)
+        self.angles = check_angles(angles, self.shape, "Standardise angles")
+        self.cut = check_angles(cut, self.shape, "Standardise cut")
+        self.location = non_trainable(jnp.zeros(self.shape))
+        self.scale = non_trainable(self._turned(jnp.ones(self.shape), jnp.pi / self.half_circle))
 
     def _turned(self, values: Array, of_angles: float) -> Array:
         return values.at[np.array(self.angles)].set(of_angles) if self.angles else values
@@ -109,6 +114,8 @@ def adapt_to_data(flow: AbstractDistribution, data: Array) -> AbstractDistributi
 
     Layers next to the data come last in a chain: each is set from the data as it sees them.
     """
+    check.instance(flow, (AbstractDistribution, AbstractBijection), "flow", "a flowjax distribution")
+    data = jnp.asarray(check.array(data, "data", (-1, *flow.shape), finite=True))
 
     def is_layer(node: object) -> bool:
         return isinstance(node, SetFromData)

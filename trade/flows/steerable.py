@@ -6,9 +6,11 @@ import equinox as eqx
 import jax.numpy as jnp
 from jax import Array
 
+from trade import check
 from trade.condition import Condition
 from trade.flows.circular import CircularCoupling
 from trade.flows.latent import PowerScaled
+from trade.target import check_condition
 
 
 class SteerableCoupling(CircularCoupling):
@@ -33,6 +35,8 @@ class SteerableCoupling(CircularCoupling):
     latent: PowerScaled = eqx.field(static=True)
 
     def __init__(self, key: Array, angular: Array, condition: Condition, latent: PowerScaled, **options: Any) -> None:
+        check_condition(condition, positive="a PowerScaled latent")
+        check.instance(latent, PowerScaled, "SteerableCoupling latent", "a PowerScaled")
         super().__init__(key, angular, None, **options)
         self.condition, self.latent = condition, latent
         self.cond_shape = (1,)

@@ -1,7 +1,7 @@
 """Whitening next to the data: a linear map to mean zero and covariance one, angles cut open first."""
 
 from math import pi
-from typing import Self
+from typing import Any, Self
 
 import equinox as eqx
 import jax
@@ -9,10 +9,13 @@ import jax.numpy as jnp
 import numpy as np
 from jax import Array
 from jax.scipy.linalg import solve_triangular
-from paramax import NonTrainable, non_trainable
+from paramax import NonTrainable, non_trainable, unwrap
 
+from trade import check
+from trade.errors import TradeError
 from trade.flows.spline import wrapped
 from trade.flows.standardise import SetFromData
+from trade.target import as_shape, check_angles
 
 MIN_EIGENVALUE = 1e-6  # of the correlations, which are shrunk by as much: float32 could not invert smaller ones
 _EDGE = 1.0 - 1e-6  # of a window: beyond it float32 knows no distance to the end
@@ -55,9 +58,14 @@ class Whiten(SetFromData):
         stretched: bool = True,
         reach: float = float("inf"),
     ) -> None:
-        self.shape, self.angles, self.stretched, self.reach = shape, angles, stretched, reach
-        self.location, self.centre = (non_trainable(jnp.zeros(shape)) for _ in range(2))
-        self.root = non_trainable(jnp.eye(shape[0]))
+        self.shape, self.stretched = as_shape("Whiten shape", shape), check.flag(stretched, "Whiten stretched")
+        if len(self.shape) != 1:
+            raise TradeError(f"Whiten needs a vector, got shape {self.shape}.")
+        self.angles = check_angles(angles, self.shape, "Whiten angles")
+        endless = isinstance(reach, float) and reach == np.inf
+        self.reach = reach if endless else check.number(reach, "Whiten reach", 0, open_low=True)
+        self.location, self.centre = (non_trainable(jnp.zeros(self.shape)) for _ in range(2))
+        self.root = non_trainable(jnp.eye(self.shape[0]))
 
     def adapted(self, data: Array) -> Self:
         """The layer with window, mean and covariance measured on data of shape (n, dim)."""
@@ -108,6 +116,17 @@ class Whiten(SetFromData):
 
     def _log_volume(self) -> Array:
         return jnp.log(jnp.diagonal(self.root)).sum()  # pyright: ignore
+
+
+def within(flow: Any, x: Array, log_q: Array) -> Array:
+    """log q of a state, or minus infinity if it lies outside a window that the flow cut an angle to.
+
+    A layer that does not stretch its windows can leave them when sampling: such a state is none of the circle.
+    """
+    for layer in getattr(unwrap(getattr(flow, "bijection", None)), "bijections", ()):
+        if isinstance(layer, Whiten) and layer.angles and not layer.stretched:
+            log_q = jnp.where(layer.covers(x), log_q, -jnp.inf)
+    return log_q
 
 
 def emptiest(angles: np.ndarray) -> float:

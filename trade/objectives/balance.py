@@ -13,6 +13,7 @@ import jax
 import jax.numpy as jnp
 from jax import Array
 
+from trade import check
 from trade.errors import TradeError
 from trade.objectives.term import Clock, State
 
@@ -36,11 +37,19 @@ class Balance(Protocol):
         ...
 
 
+def check_balance(balance: object, name: str) -> None:
+    """Refuse what is no member of this axis."""
+    check.member(balance, name, "a balance such as Fixed(1.0)", "init", "update", "weight")
+
+
 @dataclass(frozen=True)
 class Fixed:
     """A constant λ."""
 
     value: float = 1.0
+
+    def __post_init__(self) -> None:
+        check.numbers(self, "value", low=0)
 
     def init(self) -> State:
         """No state."""
@@ -71,10 +80,9 @@ class Ramp:
     over: float = 0.25
 
     def __post_init__(self) -> None:
-        if not hasattr(self.balance, "weight"):
-            raise TradeError(f"Ramp balance must be a balance such as Fixed(1.0), got {self.balance!r}.")
-        if not 0 < self.over <= 1:
-            raise TradeError(f"Ramp over must be a fraction of the term's time in (0, 1], got {self.over!r}.")
+        check_balance(self.balance, "Ramp balance")
+        takes = "a fraction of the term's time in (0, 1]"
+        check.numbers(self, "over", low=0, high=1, open_low=True, takes=takes)
 
     def init(self) -> State:
         """The state of the balance."""
@@ -110,8 +118,11 @@ class StepBack:
     high: float = 0.9
 
     def __post_init__(self) -> None:
-        if not self.most >= 1 or not 0 < self.over <= 1 or not 0 <= self.low < self.high <= 1:
-            raise TradeError("StepBack needs most >= 1, over in (0, 1] and 0 <= low < high <= 1.")
+        check.numbers(self, "most", low=1)
+        check.numbers(self, "over", low=0, high=1, open_low=True)
+        check.numbers(self, "low", "high", low=0, high=1)
+        if not self.low < self.high:
+            raise TradeError(f"StepBack needs low < high, got low={self.low:g}, high={self.high:g}.")
 
     def init(self) -> State:
         """The ESS at the boundary, not known yet."""
@@ -148,6 +159,11 @@ class GradientNorm:
     factor: float = 1.0
     every: int = 100
     ema: float = 0.9
+
+    def __post_init__(self) -> None:
+        check.numbers(self, "factor", low=0)
+        check.integers(self, every=1)
+        check.numbers(self, "ema", low=0, high=1, open_high=True)
 
     def init(self) -> State:
         """λ = factor until the first measurement."""

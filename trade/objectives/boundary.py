@@ -11,11 +11,12 @@ import jax.numpy as jnp
 from flowjax.distributions import AbstractDistribution
 from jax import Array
 
+from trade import check
 from trade.errors import TradeError
 from trade.model import draw, log_prob
-from trade.objectives.conditions import ConditionSampler, GrowingInterval
+from trade.objectives.conditions import ConditionSampler, GrowingInterval, check_conditions
 from trade.objectives.density import TrueDensity
-from trade.objectives.expectation import Base, FromData
+from trade.objectives.expectation import Base, FromData, check_base
 from trade.objectives.points import at_points
 from trade.objectives.term import Clock, Outcome, Problem, State, Term, first_non_finite, freeze
 
@@ -34,8 +35,8 @@ class ForwardKL(Term):
     name = "forward_kl"
 
     def __post_init__(self) -> None:
-        if not isinstance(self.batch, int) or self.batch < 1:
-            raise TradeError(f"ForwardKL batch must be a positive integer, got {self.batch!r}.")
+        check.integers(self, batch=1)
+        check.flags(self, "symmetries")
 
     def loss(
         self, flow: AbstractDistribution, state: State, problem: Problem, clock: Clock, key: Array
@@ -71,9 +72,16 @@ class ReverseKL(Term):
     name = "reverse_kl"
 
     def __post_init__(self) -> None:
+        check.integers(self, batch=1)
+        check_conditions(self.conditions, "ReverseKL")
         if self.at is not None:
-            at = self.at if isinstance(self.at, Iterable) else (self.at,)
-            object.__setattr__(self, "at", tuple(float(c) for c in at))
+            several = (
+                isinstance(self.at, Iterable) and not isinstance(self.at, str | bytes) and getattr(self.at, "ndim", 1)
+            )
+            at = tuple(self.at) if several else (self.at,)  # pyright: ignore
+            object.__setattr__(self, "at", tuple(check.number(c, "ReverseKL at") for c in at))
+            if not at:
+                raise TradeError("ReverseKL at must hold one condition or more, got none.")
 
     def init(self, key: Array, problem: Problem) -> State:
         """State of the condition sampler."""
@@ -122,6 +130,13 @@ class Reweighted(Term):
     points_per_condition: int = 64
     truncate: float | None = None
     name = "reweighted"
+
+    def __post_init__(self) -> None:
+        check_conditions(self.conditions, "Reweighted")
+        check_base(self.base, "Reweighted")
+        check.integers(self, conditions_per_step=1, points_per_condition=1)
+        if self.truncate is not None:
+            check.numbers(self, "truncate", low=1)
 
     def init(self, key: Array, problem: Problem) -> State:
         """State of the condition sampler."""

@@ -11,7 +11,8 @@ import jax
 import jax.numpy as jnp
 from jax import Array
 
-from trade.errors import TradeError, check_integers
+from trade import check
+from trade.errors import TradeError
 from trade.objectives.term import Clock, Problem, State
 
 
@@ -47,6 +48,12 @@ class ConditionSampler(Protocol):
         ...
 
 
+def check_conditions(conditions: object, owner: str) -> None:
+    """Refuse what is no member of this axis."""
+    takes = "a sampler of conditions such as Frontier()"
+    check.member(conditions, f"{owner} conditions", takes, "init", "sample", "update", "notes")
+
+
 class _Silent:
     def notes(self, state: State, problem: Problem) -> dict[str, Array]:
         """Nothing to report."""
@@ -78,7 +85,8 @@ class Widening(_Stateless):
     s_max: float = 1.5
 
     def __post_init__(self) -> None:
-        if not 0 < self.s_min <= self.s_max:
+        check.numbers(self, "s_min", "s_max", low=0, open_low=True)
+        if not self.s_min <= self.s_max:
             raise TradeError(f"Widening needs 0 < s_min <= s_max, got {self.s_min!r} and {self.s_max!r}.")
 
     def sample(self, state: State, key: Array, n: int, problem: Problem, clock: Clock) -> Array:
@@ -106,6 +114,9 @@ class GrowingInterval(_Stateless):
     """
 
     full_at: float = 1.0
+
+    def __post_init__(self) -> None:
+        check.numbers(self, "full_at", low=0, high=1)
 
     def sample(self, state: State, key: Array, n: int, problem: Problem, clock: Clock) -> Array:
         """Uniform in the chart between the current ends."""
@@ -140,9 +151,10 @@ class CausalGrid(_Silent):
     initial: float = 1.0
 
     def __post_init__(self) -> None:
-        check_integers(self, points=2)
-        if not 0.0 <= self.ema < 1.0:
-            raise TradeError(f"CausalGrid ema must lie in [0, 1), got {self.ema!r}.")
+        check.integers(self, points=2)
+        check.numbers(self, "epsilon", "between", "initial", low=0)
+        check.numbers(self, "decay", low=0, open_low=True)
+        check.numbers(self, "ema", low=0, high=1, open_high=True)
 
     def grid(self, problem: Problem) -> Array:
         """The chart coordinates of the grid."""

@@ -8,6 +8,7 @@ import jax.numpy as jnp
 from flowjax.distributions import AbstractDistribution
 from jax import Array
 
+from trade import check
 from trade.model import log_prob
 from trade.objectives.term import Problem
 
@@ -22,6 +23,11 @@ class Density(Protocol):
     ) -> tuple[Array, Array]:
         """log q(x|u) and ∂_u log q(x|u)."""
         ...
+
+
+def check_density(density: object, owner: str) -> None:
+    """Refuse what is no member of this axis."""
+    check.member(density, f"{owner} density", "a density, TrueDensity() or EnergyFree()", "evaluate")
 
 
 @dataclass(frozen=True)

@@ -12,6 +12,7 @@ import jax.numpy as jnp
 from flowjax.distributions import AbstractDistribution
 from jax import Array
 
+from trade import check
 from trade.errors import TradeError
 from trade.objectives.density import Density
 from trade.objectives.points import at_points, model_states
@@ -48,6 +49,11 @@ class Base(Protocol):
     ) -> tuple[Array, Array]:
         """n states for each of the conditions u and their log base density, up to a constant: (C, n, ...), (C, n)."""
         ...
+
+
+def check_base(base: object, owner: str) -> None:
+    """Refuse what is no base."""
+    check.member(base, f"{owner} base", "a base such as FromModel()", "draw")
 
 
 @dataclass(frozen=True)
@@ -154,6 +160,12 @@ class Expectation(Protocol):
         ...
 
 
+def check_expectation(expectation: object, owner: str) -> None:
+    """Refuse what is no member of this axis."""
+    takes = "an expectation such as BatchExpectation()"
+    check.member(expectation, f"{owner} expectation", takes, "init", "refresh", "estimate")
+
+
 @dataclass(frozen=True)
 class BatchExpectation:
     """Ē estimated anew on every batch.
@@ -166,6 +178,11 @@ class BatchExpectation:
 
     base: Base = field(default_factory=FromModel)
     samples: int | None = None
+
+    def __post_init__(self) -> None:
+        check_base(self.base, "BatchExpectation")
+        if self.samples is not None:
+            check.integers(self, samples=2)
 
     def init(self, problem: Problem) -> State:
         """No state."""
@@ -219,6 +236,11 @@ class GridExpectation:
     samples: int = 1000
     ema: float = 0.75
     base: Base = field(default_factory=FromModel)
+
+    def __post_init__(self) -> None:
+        check.integers(self, points=2, every=1, samples=2)
+        check.numbers(self, "ema", low=0, high=1, open_high=True)
+        check_base(self.base, "GridExpectation")
 
     def grid(self, problem: Problem) -> Array:
         """The chart coordinates of the grid."""

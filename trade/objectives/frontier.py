@@ -8,6 +8,7 @@ import jax.numpy as jnp
 import numpy as np
 from jax import Array
 
+from trade import check
 from trade.errors import TradeError
 from trade.objectives.conditions import Seen
 from trade.objectives.term import Clock, Problem, State
@@ -51,11 +52,9 @@ class Frontier:
     memory: float = 0.9
 
     def __post_init__(self) -> None:
-        for name, value in (("threshold", self.threshold), ("memory", self.memory)):
-            if not 0.0 < value < 1.0:
-                raise TradeError(f"Frontier {name} must lie in (0, 1), got {value!r}.")
-        if not self.crossing > 0 or self.retreat < 0:
-            raise TradeError("Frontier crossing must be positive and retreat not negative.")
+        check.numbers(self, "threshold", "memory", low=0, high=1, open_low=True, open_high=True)
+        check.numbers(self, "crossing", low=0, open_low=True)
+        check.numbers(self, "retreat", low=0)
 
     def init(self, problem: Problem) -> State:
         """Every interval is its boundary value; the ESS begins at the threshold, neither good nor bad."""

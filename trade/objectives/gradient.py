@@ -7,12 +7,13 @@ import jax.numpy as jnp
 from flowjax.distributions import AbstractDistribution
 from jax import Array
 
-from trade.errors import TradeError, check_integers
+from trade import check
+from trade.errors import TradeError
 from trade.ess import kish_ess
 from trade.model import log_prob_and_score
-from trade.objectives.conditions import ConditionSampler, Seen
-from trade.objectives.density import Density, TrueDensity
-from trade.objectives.expectation import BatchExpectation, Drawn, Expectation
+from trade.objectives.conditions import ConditionSampler, Seen, check_conditions
+from trade.objectives.density import Density, TrueDensity, check_density
+from trade.objectives.expectation import BatchExpectation, Drawn, Expectation, check_expectation
 from trade.objectives.frontier import Frontier
 from trade.objectives.norm import Cauchy, Norm
 from trade.objectives.points import ModelPoints, at_points
@@ -80,15 +81,20 @@ class Gradient(Term):
     name = "gradient"
 
     def __post_init__(self) -> None:
-        check_integers(self, conditions_per_step=1, points_per_condition=1)
+        check_conditions(self.conditions, "Gradient")
+        check.instance(self.points, ModelPoints, "Gradient points", "a ModelPoints")
+        check_expectation(self.expectation, "Gradient")
+        check_density(self.density, "Gradient")
+        check.member(self.norm, "Gradient norm", "a norm such as Cauchy()", "__call__")
+        check.integers(self, conditions_per_step=1, points_per_condition=1)
+        check.numbers(self, "reweighted", low=0)
+        check.numbers(self, "truncate", low=1)
         alone = self.points_per_condition == 1
         if alone and isinstance(self.expectation, BatchExpectation) and self.expectation.samples is None:
             raise TradeError(
                 "BatchExpectation cannot estimate an expectation from points_per_condition=1:"
                 " give it samples=..., or use GridExpectation."
             )
-        if self.reweighted < 0 or not self.truncate >= 1:
-            raise TradeError("Gradient reweighted must not be negative, and truncate must be at least 1.")
         if self.reweighted and (alone or self.points.noise > 0):
             raise TradeError(
                 "Gradient reweighted needs several states at each condition, and without noise (which moves them off"

@@ -6,7 +6,7 @@ from typing import Protocol
 import jax.numpy as jnp
 from jax import Array
 
-from trade.errors import TradeError
+from trade import check
 
 _LARGEST = 1e15  # its square is a float32
 
@@ -33,8 +33,7 @@ class _Robust:
     delta: float = 1.0
 
     def __post_init__(self) -> None:
-        if not self.delta > 0:
-            raise TradeError(f"{type(self).__name__} delta must be positive, got {self.delta!r}.")
+        check.numbers(self, "delta", low=0, open_low=True)
 
 
 @dataclass(frozen=True)

@@ -10,7 +10,7 @@ import jax.numpy as jnp
 from flowjax.distributions import AbstractDistribution
 from jax import Array
 
-from trade.errors import TradeError
+from trade import check
 from trade.model import draw, draw_from_mixture
 from trade.objectives.term import Problem
 
@@ -68,8 +68,9 @@ class ModelPoints:
     excess: float = 0.3
 
     def __post_init__(self) -> None:
-        if not 0.0 <= self.wider < 1.0 or not self.excess >= 0 or not self.noise >= 0:
-            raise TradeError("ModelPoints wider must lie in [0, 1), and excess and noise must not be negative.")
+        check.numbers(self, "wider", low=0, high=1, open_high=True)
+        check.numbers(self, "excess", "noise", low=0)
+        check.flags(self, "symmetries")
 
     @property
     def moves(self) -> bool:

@@ -8,6 +8,7 @@ import jax.numpy as jnp
 from flowjax.distributions import AbstractDistribution
 from jax import Array
 
+from trade import check
 from trade.errors import TradeError
 from trade.objectives.term import Clock, Outcome, Problem, State, Term, before_start
 
@@ -27,10 +28,19 @@ class Sum(Term):
     starts: tuple[float, ...] | None = None
 
     def __post_init__(self) -> None:
-        for name in ("weights", "starts"):
+        terms = self.terms if isinstance(self.terms, tuple | list) else ()
+        if not terms or not all(isinstance(term, Term) for term in terms):
+            raise TradeError(f"Sum terms must be loss terms in a tuple, got {check.shown(self.terms)}.")
+        object.__setattr__(self, "terms", tuple(terms))
+        for name, low, high in (("weights", None, None), ("starts", 0, 1)):
             values = getattr(self, name)
-            if values is not None and len(values) != len(self.terms):
-                raise TradeError(f"Sum has {len(self.terms)} terms but {len(values)} {name}.")
+            if values is None:
+                continue
+            check.instance(values, (tuple, list), f"Sum {name}", "a tuple of numbers, one for each term")
+            if len(values) != len(terms):
+                raise TradeError(f"Sum has {len(terms)} terms but {len(values)} {name}.")
+            found = tuple(check.number(v, f"An entry of Sum {name}", low, high) for v in values)
+            object.__setattr__(self, name, found)
 
     @property
     def name(self) -> str:

@@ -9,8 +9,8 @@ import optax
 from flowjax.distributions import AbstractDistribution
 from jax import Array
 
-from trade.errors import TradeError
-from trade.objectives.balance import Balance, Ramp, StepBack
+from trade import check
+from trade.objectives.balance import Balance, Ramp, StepBack, check_balance
 from trade.objectives.boundary import ForwardKL
 from trade.objectives.gradient import Gradient
 from trade.objectives.term import Clock, Outcome, Problem, Report, State, Term, before_start, gradient_of
@@ -38,10 +38,9 @@ class Trade:
 
     def __post_init__(self) -> None:
         for name in ("propagation", "boundary"):
-            if not isinstance(getattr(self, name), Term):
-                raise TradeError(f"Trade {name} must be a loss term, got {getattr(self, name)!r}.")
-        if isinstance(self.start, bool) or not isinstance(self.start, int | float) or self.start < 0:
-            raise TradeError(f"Trade start must be a fraction of the run or a step number, got {self.start!r}.")
+            check.instance(getattr(self, name), Term, f"Trade {name}", "a loss term such as ForwardKL()")
+        check_balance(self.balance, "Trade balance")
+        check.numbers(self, "start", low=0, takes="a fraction of the run or a step number")
 
     def first_step(self, total: int) -> int:
         """The first step of the propagation term in a run of ``total`` steps."""

@@ -30,6 +30,9 @@ PAGE = """<!doctype html>
   th:first-child, td:first-child {{ text-align: left; }}
   thead th {{ color: var(--soft); font-weight: 600; }}
   td.best {{ font-weight: 700; color: var(--accent); }}
+  .verdict {{ border-left: .4rem solid var(--line); }}
+  .verdict.good {{ border-color: #1a9850; }} .verdict.usable {{ border-color: #f0a202; }}
+  .verdict.not {{ border-color: #c0392b; }} .verdict p {{ margin: .3rem 0; }}
   pre {{ margin: 0; overflow-x: auto; font-size: .85rem; }}
 </style></head><body><main>
 <h1>{title}</h1><p class="lead">{lead}</p>
@@ -63,6 +66,17 @@ def table(
     return (
         f"<section><h2>{html.escape(title)}</h2><div class=scroll><table><thead><tr>{head}</tr></thead>"
         f"<tbody>{body}</tbody></table></div>{after}</section>"
+    )
+
+
+def verdict(level: str, summary: str, reasons: Sequence[str], advice: Sequence[str]) -> str:
+    """The section at the head of the page: what the run is good for."""
+    items = "".join(f"<li>{html.escape(r)}</li>" for r in reasons)
+    hints = "".join(f"<p>Try: {html.escape(a)}</p>" for a in advice)
+    return (
+        f'<section class="verdict {level.split(maxsplit=1)[0]}"><h2>Verdict: {html.escape(summary)}</h2>'
+        + (f"<ul>{items}</ul>" if items else "")
+        + f"{hints}</section>"
     )
 
 

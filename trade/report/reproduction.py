@@ -11,6 +11,7 @@ import numpy as np
 from matplotlib.figure import Figure
 
 from trade.evaluation.calibration import coverage, ranks
+from trade.files import write_bytes
 from trade.fit import Run, load
 from trade.model import Model
 from trade.report import figures, molecules
@@ -18,7 +19,6 @@ from trade.report.run import density_grids, numbers
 from trade.target import AbstractTarget
 from trade.targets import TwoMoons
 from trade.targets.two_moons import radius_and_parameters, sample_posterior, tempered_pairs
-from trade.training.checkpoint import write_bytes
 
 UP = ("ess",)  # metrics of which more is better
 # Metrics of which neither more nor less is.

@@ -8,26 +8,36 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
+from trade import files
 from trade.errors import TradeError
+from trade.files import read_json, write_bytes
 from trade.fit import Run, load
 from trade.model import Model
 from trade.report import figures, html
 from trade.sampling.importance import log_density_batch, weighted_samples
 from trade.target import AbstractTarget
-from trade.training.checkpoint import read_json, write_bytes
 
 LABELS = {"trade-continuous": "TRADE", "maximum-likelihood": "maximum likelihood"}
 PANELS = [4.8330, 1.8330, 1.0, 0.5456, 0.2069]
 
 
-def write_report(directory: Path, target: AbstractTarget | None = None) -> Path:
-    """Draw the figures of a run and gather them in ``report.html``; returns its path."""
-    run = load(directory, target=target)
-    baseline = load(directory / "baseline") if (directory / "baseline" / "run.json").exists() else None
-    results = read_json(directory / "results.json") if (directory / "results.json").exists() else None
-    drawn = directory / "figures"
+def write_report(directory: Path, run: Run | None = None) -> Path:
+    """Draw the figures of a run and gather them in ``report.html``; returns its path.
+
+    Args:
+        directory: The run directory.
+        run: The run in it, if it was loaded with a target or a flow of one's own.
+    """
+    run = load(directory) if run is None else run
+    beside, told = directory / files.BASELINE, directory / files.RESULTS
+    baseline = load(beside) if files.is_run(beside) else None
+    results = read_json(told) if told.exists() else None
+    drawn = directory / files.FIGURES
     drawn.mkdir(exist_ok=True)
     sections = []
+    if run.told or run.target is not None:
+        told = run.verdict
+        sections.append(html.verdict(told.level, told.summary, told.reasons, told.advice))
     if results is not None:
         sections.append(results_table(results))
 
@@ -69,7 +79,7 @@ def write_report(directory: Path, target: AbstractTarget | None = None) -> Path:
         f"{run.settings['steps']} steps, {run.settings['parameters']:,} numbers in the model, condition in"
         f" [{condition.low:g}, {condition.high:g}], data at c = {', '.join(f'{c:g}' for c in condition.boundary)}."
     )
-    path = directory / "report.html"
+    path = directory / files.REPORT
     write_bytes(path, html.page(f"TRADE run {directory.name}", lead, sections).encode())
     return path
 

@@ -8,9 +8,10 @@ import jax.numpy as jnp
 import numpy as np
 from jax import Array
 
+from trade import check
 from trade.errors import TradeError
 from trade.sampling.importance import Weighted
-from trade.target import AbstractTarget
+from trade.target import AbstractTarget, check_target
 
 
 class Chain(NamedTuple):
@@ -33,6 +34,9 @@ def metropolis(proposed: Weighted, target: AbstractTarget, key: Array, c: float)
 
     The proposals do not depend on the state, so that they can be drawn all at once.
     """
+    check.instance(proposed, Weighted, "proposed", "what weighted_samples returns")
+    check_target(target, observed=False)
+    key, c = check.random_key(key), target.condition.check(c)
     n = len(proposed.log_weight)
     if n < 2:
         raise TradeError(f"A chain needs at least 2 samples, got {n}.")
@@ -61,6 +65,8 @@ def accepted_index(log_weight: np.ndarray, log_uniform: np.ndarray) -> np.ndarra
 
 def integrated_autocorrelation(values: np.ndarray, window: float = 5.0) -> float:
     """1 + 2 Σ ρ(t), summed up to the first lag that is ``window`` times the sum so far (Madras and Sokal)."""
+    values = np.asarray(check.array(values, "values", (-1,), finite=True), np.float64)
+    window = check.number(window, "window", 0, open_low=True)
     centred = values - values.mean()
     n = len(centred)
     power = np.abs(np.fft.rfft(centred, 2 * n)) ** 2

@@ -6,12 +6,16 @@ from typing import NamedTuple
 import equinox as eqx
 import jax
 import jax.numpy as jnp
+from flowjax.distributions import AbstractDistribution
 from jax import Array
 from jax.typing import ArrayLike
 
+from trade import check
+from trade.errors import TradeError
 from trade.ess import kish_ess
+from trade.flows.whiten import within
 from trade.model import Model
-from trade.target import AbstractTarget
+from trade.target import AbstractTarget, check_target
 
 
 class Weighted(NamedTuple):
@@ -31,11 +35,21 @@ class Weighted(NamedTuple):
 
     def mean(self, function: Callable[[Array], Array]) -> Array:
         """The weighted mean of a function of one state."""
-        return jnp.tensordot(jax.nn.softmax(self.log_weight), jax.vmap(function)(self.x), axes=1)
+        check.function(function, "function", "one state")
+        values = check.called("function", jax.vmap(function), self.x)
+        return jnp.tensordot(jax.nn.softmax(self.log_weight), values, axes=1)
 
     def resample(self, key: Array, n: int) -> Array:
         """n unweighted samples, drawn with replacement by their weights."""
-        return jax.random.choice(key, self.x, (n,), p=jax.nn.softmax(self.log_weight))
+        chance = jax.nn.softmax(self.log_weight)
+        if not bool(jnp.isfinite(chance).all()):
+            raise TradeError("The samples cannot be drawn by their weights: some are NaN, or none is finite.")
+        return jax.random.choice(check.random_key(key), self.x, (check.count(n, self.x.shape[1:]),), p=chance)
+
+
+@eqx.filter_jit
+def _within_batch(flow: AbstractDistribution, x: Array, log_q: Array) -> Array:
+    return jax.vmap(lambda v, value: within(flow, v, value))(x, log_q)
 
 
 @eqx.filter_jit
@@ -44,11 +58,23 @@ def log_density_batch(target: AbstractTarget, x: Array, c: Array, y: Array | Non
     return jax.vmap(lambda v: target.log_density(v, c, y))(x)
 
 
+def check_pair(model: object, target: object, *, observed: bool = True) -> None:
+    """Refuse a model and a target that do not belong together."""
+    check.instance(model, Model, "model", "a trade.Model")
+    check_target(target, observed=observed)
+    for name in ("shape", "observation_shape"):
+        one, two = getattr(model, name), getattr(target, name)
+        if one != two:
+            raise TradeError(f"model and target must have the same {name}, got {one} and {two}.")
+
+
 def weighted_samples(
     model: Model, target: AbstractTarget, key: Array, n: int, c: float, observation: ArrayLike | None = None
 ) -> Weighted:
-    """Draw n samples of the model at c and weight them to the target."""
+    """Draw n samples of the model at c and weight them to the target; what is no state of it has no weight."""
+    check_pair(model, target)
     x, log_prob = model.sample_and_log_prob(key, n, c, observation)
-    y = None if observation is None else jnp.asarray(observation)
-    log_weight = log_density_batch(target, x, jnp.asarray(c, dtype=x.dtype), y) - log_prob
+    y = None if observation is None else jnp.asarray(observation, x.dtype)
+    log_q = log_density_batch(target, x, jnp.asarray(c, dtype=x.dtype), y)
+    log_weight = _within_batch(model.flow, x, log_q) - log_prob
     return Weighted(x, log_prob, log_weight, float(kish_ess(log_weight)))

@@ -10,8 +10,9 @@ import jax.numpy as jnp
 import numpy as np
 from jax import Array
 
-from trade.errors import TradeError, check_integers
-from trade.target import AbstractTarget
+from trade import check
+from trade.errors import TradeError
+from trade.target import AbstractTarget, check_target, shape_of
 
 Observables = Callable[[Array], Array]
 
@@ -57,9 +58,10 @@ class MarkovChains:
     largest_rhat: float = 1.05
 
     def __post_init__(self) -> None:
-        if self.kernel not in ("hmc", "langevin"):
-            raise TradeError(f"MarkovChains kernel must be 'hmc' or 'langevin', got {self.kernel!r}.")
-        check_integers(self, chains=2, integration_steps=1, pilot=8)
+        check.choice(self.kernel, "MarkovChains kernel", "hmc", "langevin")
+        check.integers(self, chains=2, integration_steps=1, pilot=8)
+        check.numbers(self, "spacing", low=0, open_low=True)
+        check.numbers(self, "largest_rhat", low=1)
 
     def sample(
         self, target: AbstractTarget, key: Array, n: int, c: float, observables: Observables | None = None
@@ -74,9 +76,12 @@ class MarkovChains:
             observables: A vector of quantities that must have mixed; log q and ∂_c log q by default.
                 Quantities that a symmetry of the target changes need not mix.
         """
-        if not isinstance(n, int) or n < 1:
-            raise TradeError(f"n must be a positive integer, got {n!r}.")
-        at = jnp.asarray(target.condition.check(c), float)
+        check_target(target, observed=False)
+        key, n, c = target.check_sampling(key, n, c)
+        if observables is not None:
+            check.function(observables, "observables", "one state")
+            check.called("observables", jax.eval_shape, observables, shape_of(target.shape))
+        at = jnp.asarray(c, float)
         keys = jax.random.split(key, 5)
         longest = 1 if self.kernel == "langevin" else self.integration_steps
         problem = _Problem(target, at, observables, longest)

@@ -11,9 +11,10 @@ import numpy as np
 from jax import Array
 from jax.typing import ArrayLike
 
-from trade.errors import TradeError, check_integers
+from trade import check
+from trade.errors import TradeError
 from trade.sampling.mcmc import tune
-from trade.target import AbstractTarget
+from trade.target import AbstractTarget, check_target
 
 TUNING = 5  # chains on which a rung is tuned
 
@@ -58,7 +59,10 @@ class ReplicaExchange:
     jumps: tuple[int, ...] = ()
 
     def __post_init__(self) -> None:
-        check_integers(self, rungs=2, ensembles=1, integration_steps=1, thermalisation=0, thinning=1)
+        check.integers(self, rungs=2, ensembles=1, integration_steps=1, thermalisation=0, thinning=1)
+        check.instance(self.jumps, (tuple, list, range), "ReplicaExchange jumps", "a tuple of coordinates")
+        jumps = tuple(check.integer(i, "An entry of ReplicaExchange jumps", 0) for i in self.jumps)
+        object.__setattr__(self, "jumps", jumps)
 
     def sample(self, target: AbstractTarget, key: Array, n: int, at: Sequence[float], start: ArrayLike) -> Exchanged:
         """At least n samples at each of the wanted conditions.
@@ -70,13 +74,19 @@ class ReplicaExchange:
             at: Wanted conditions; they must be rungs of the ladder, such as both ends of the range.
             start: One state from which all chains begin.
         """
+        check_target(target, observed=False)
+        key, n = check.random_key(key), check.count(n, target.shape)
+        check.instance(at, (tuple, list, np.ndarray), "at", "a tuple of conditions")
+        at = [target.condition.check(c) for c in at]
+        if not at:
+            raise TradeError("at must hold one condition or more, got none.")
         ladder = target.condition.grid(self.rungs)
         rungs = [int(np.argmin(np.abs(ladder - c))) for c in at]
         for c, i in zip(at, rungs, strict=True):
             if not np.isclose(ladder[i], c, rtol=1e-6):
                 rest = ", ".join(f"{v:.6g}" for v in ladder)
                 raise TradeError(f"The condition {c:g} is no rung of the ladder ({rest}).")
-        x = jnp.asarray(start, float)
+        x = jnp.asarray(check.array(start, "start", finite=True), float)
         if x.shape != target.shape:
             raise TradeError(f"start must be one state of shape {target.shape}, got {x.shape}.")
         if not all(0 <= i < x.size for i in self.jumps):

@@ -5,9 +5,11 @@ import jax
 import jax.numpy as jnp
 from jax import Array
 
+from trade import check
 from trade.condition import Condition
+from trade.config import describe_target
 from trade.errors import TradeError
-from trade.target import AbstractTarget, Bound
+from trade.target import AbstractTarget, Bound, check_condition, check_target
 
 
 class Augmented(AbstractTarget):
@@ -30,12 +32,13 @@ class Augmented(AbstractTarget):
     reference: float = eqx.field(static=True)
 
     def __init__(self, inner: AbstractTarget, extra: int, exponent: float = 1.0, reference: float = 1.0) -> None:
+        check_target(inner, "Augmented inner")
         if len(inner.shape) != 1 or inner.observation_shape is not None:
             raise TradeError("Augmented needs a target of plain vectors without an observation.")
-        if not isinstance(extra, int) or extra < 1:
-            raise TradeError(f"Augmented extra must be a positive integer, got {extra!r}.")
-        self.inner, self.extra = inner, extra
-        self.exponent, self.reference = float(exponent), float(reference)
+        check_condition(inner.condition, positive="a variance that follows it", name="The condition of Augmented inner")
+        self.inner, self.extra = inner, check.integer(extra, "Augmented extra")
+        self.exponent = check.number(exponent, "Augmented exponent")
+        self.reference = check.number(reference, "Augmented reference", 0, open_low=True)
 
     @property
     def shape(self) -> tuple[int, ...]:  # pyright: ignore[reportIncompatibleVariableOverride]
@@ -47,9 +50,11 @@ class Augmented(AbstractTarget):
         """That of the inner target."""
         return self.inner.condition
 
-    def config(self) -> dict:
-        """The constructor arguments, for saving."""
-        inner = {"class": type(self.inner).__name__, **self.inner.config()}  # pyright: ignore
+    def config(self) -> dict | None:
+        """The constructor arguments, for saving: as far as the inner target has any."""
+        inner = describe_target(self.inner)
+        if inner is None:
+            return None
         return {"inner": inner, "extra": self.extra, "exponent": self.exponent, "reference": self.reference}
 
     def _deviation(self, c: Array | float) -> Array:
@@ -93,11 +98,14 @@ class Augmented(AbstractTarget):
 
     def extend(self, key: Array, x: Array, c: float) -> Array:
         """States of shape (n, d) with fresh extra coordinates: (n, d + extra)."""
-        extra = self._deviation(c) * jax.random.normal(key, (len(x), self.extra))
-        return jnp.concatenate([x, extra], axis=1)
+        x = check.array(x, "x", (-1, *self.inner.shape))
+        shape = (len(x), self.extra)
+        extra = self._deviation(self.condition.check(c)) * jax.random.normal(check.random_key(key), shape)
+        return jnp.concatenate([jnp.asarray(x), extra], axis=1)
 
     def sample(self, key: Array, n: int, c: float) -> Array:
         """Exact samples of the inner target, extended."""
+        key, n, c = self.check_sampling(key, n, c)
         key_inner, key_extra = jax.random.split(key)
         return self.extend(key_extra, self.inner.sample(key_inner, n, c), c)
 
@@ -107,4 +115,5 @@ class Augmented(AbstractTarget):
 
     def extra_entropy(self, c: float) -> float:
         """Entropy of the extra coordinates in nats."""
-        return self.extra * float(0.5 * jnp.log(2.0 * jnp.pi * jnp.e) + jnp.log(self._deviation(c)))
+        deviation = self._deviation(self.condition.check(c))
+        return self.extra * float(0.5 * jnp.log(2.0 * jnp.pi * jnp.e) + jnp.log(deviation))

@@ -7,9 +7,10 @@ import jax.numpy as jnp
 from flowjax.distributions import AbstractDistribution, Normal
 from jax import Array
 
+from trade import check
 from trade.condition import Condition
 from trade.errors import TradeError
-from trade.target import AbstractTarget, Bound, as_shape, check_angles, check_bounds
+from trade.target import AbstractTarget, Bound, as_shape, check_angles, check_bounds, check_function, shape_of
 
 
 class Bridge(AbstractTarget):
@@ -39,13 +40,14 @@ class Bridge(AbstractTarget):
         angles: tuple[int, ...] = (),
         bounds: tuple[Bound, ...] = (),
     ) -> None:
-        if not callable(log_density):
-            raise TradeError(f"log_density must be a function of one state, got {log_density!r}.")
+        check.function(log_density, "log_density", "one state")
         if not isinstance(base, AbstractDistribution) or base.cond_shape is not None:
             raise TradeError(f"base must be an unconditional flowjax distribution, got {type(base).__name__}.")
         self._log_density, self.base = log_density, base
         self._angles, self._bounds = check_angles(angles, base.shape), check_bounds(bounds, base.shape)
         self.condition = Condition(0.0, 1.0, scale="linear", boundary=(0.0,))
+        check_function(log_density, "log_density", (shape_of(base.shape),))
+        check_function(base.log_prob, "log_prob of the base", (shape_of(base.shape),))
         self.check_scalar()
 
     @property
@@ -70,7 +72,8 @@ class Bridge(AbstractTarget):
 
     def sample(self, key: Array, n: int, c: float) -> Array:
         """States of the base, at c = 0."""
-        if self.condition.check(c) > 1e-6:
+        key, n, c = self.check_sampling(key, n, c)
+        if c > 1e-6:
             raise TradeError(f"A bridge can be sampled at c = 0 alone, got c = {c:g}.")
         return self.base.sample(key, (n,))
 
@@ -105,11 +108,11 @@ def bridge(
         ((0.0,), (2,))
     """
     if not isinstance(base, AbstractDistribution):
-        if isinstance(base, bool) or not isinstance(base, int | float) or not base > 0:
-            raise TradeError(f"base must be a flowjax distribution or a positive standard deviation, got {base!r}.")
+        takes = "a flowjax distribution or a positive standard deviation"
+        width = check.number(base, "base", 0, open_low=True, takes=takes)
         if shape is None:
             raise TradeError("A bridge from a standard deviation needs the shape of a state: bridge(..., shape=(d,)).")
-        base = Normal(jnp.zeros(as_shape("shape", shape)), jnp.asarray(float(base)))
+        base = Normal(jnp.zeros(as_shape("shape", shape)), jnp.asarray(width))
     elif shape is not None and as_shape("shape", shape) != base.shape:
-        raise TradeError(f"shape must be that of the base, {base.shape}, or left out, got {shape!r}.")
+        raise TradeError(f"shape must be that of the base, {base.shape}, or left out, got {check.shown(shape)}.")
     return Bridge(log_density, base, angles=angles, bounds=bounds)

@@ -8,9 +8,10 @@ from jax import Array
 from numpy.typing import ArrayLike
 from scipy.special import logsumexp
 
+from trade import check
 from trade.condition import Condition
 from trade.errors import TradeError
-from trade.target import AbstractTarget, power
+from trade.target import AbstractTarget, check_condition, power
 
 
 class GaussianMixture(AbstractTarget):
@@ -37,15 +38,21 @@ class GaussianMixture(AbstractTarget):
         condition: Condition = Condition(0.16238, 6.15848, scale="log", boundary=(1.0,)),  # noqa: B008
         weights: ArrayLike | None = None,
     ) -> None:
-        mu, sigma = np.asarray(means, np.float64), np.asarray(covariances, np.float64)
+        check_condition(condition, positive="a power")
+        mu, sigma = (
+            np.asarray(check.array(v, f"GaussianMixture {name}"), np.float64)
+            for v, name in ((means, "means"), (covariances, "covariances"))
+        )
         if mu.ndim != 2 or sigma.shape != (*mu.shape, mu.shape[1]):
             raise TradeError(
                 f"GaussianMixture needs means (modes, d) and covariances (modes, d, d), got {mu.shape} and"
                 f" {sigma.shape}."
             )
-        w = np.full(len(mu), 1.0 / len(mu)) if weights is None else np.asarray(weights, np.float64)
-        if w.shape != (len(mu),) or np.any(w <= 0):
-            raise TradeError(f"GaussianMixture weights must be {len(mu)} positive numbers, got {weights!r}.")
+        if not mu.size or not np.isfinite(mu).all():
+            raise TradeError(f"GaussianMixture means must be finite, and one or more, got {check.shown(means)}.")
+        w = np.ones(len(mu)) if weights is None else np.asarray(check.array(weights, "GaussianMixture weights"), float)
+        if w.shape != (len(mu),) or not np.all((w > 0) & np.isfinite(w)):
+            raise TradeError(f"GaussianMixture weights must be {len(mu)} positive numbers, got {check.shown(weights)}.")
         if not np.allclose(sigma, sigma.transpose(0, 2, 1)) or np.any(np.linalg.eigvalsh(sigma) <= 0):
             raise TradeError("GaussianMixture covariances must be symmetric and positive definite.")
         w = w / w.sum()
@@ -84,9 +91,9 @@ class GaussianMixture(AbstractTarget):
         With π_i = a_i/Σa the ratio of densities is R = 1/Σ π_i^c. It is at most 1 for c <= 1;
         for c > 1 its largest value is searched for, and raised if a proposal ever exceeds it.
         """
-        c = self.condition.check(c)
+        key, n, c = self.check_sampling(key, n, c)
         mu, sigma, w = (np.asarray(p) for p in self.parameters)
-        rng = np.random.default_rng(np.asarray(jax.random.key_data(key)).tolist())
+        rng = np.random.default_rng(np.asarray(_key_data(key)).tolist())
         roots = np.linalg.cholesky(sigma / c)
         log_mass = c * np.log(w) - 0.5 * (c - 1.0) * np.linalg.slogdet(2.0 * np.pi * sigma)[1]
         log_mass = log_mass - 0.5 * self.shape[0] * np.log(c)
@@ -144,6 +151,10 @@ def _log_sum(terms: np.ndarray) -> np.ndarray:
     """Logsumexp along the last axis, without SciPy's generality: it is called millions of times."""
     top = terms.max(axis=-1)
     return top + np.log(np.exp(terms - top[..., None]).sum(axis=-1))
+
+
+def _key_data(key: Array) -> Array:
+    return jax.random.key_data(key) if jnp.issubdtype(key.dtype, jax.dtypes.prng_key) else key
 
 
 def _nested(array: np.ndarray) -> tuple:

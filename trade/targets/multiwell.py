@@ -7,9 +7,9 @@ import numpy as np
 from jax import Array
 from scipy.integrate import quad
 
+from trade import check
 from trade.condition import Condition
-from trade.errors import TradeError
-from trade.target import AbstractTarget, boltzmann
+from trade.target import AbstractTarget, boltzmann, check_condition
 
 
 class MultiWell(AbstractTarget):
@@ -37,11 +37,11 @@ class MultiWell(AbstractTarget):
         c: float = 1.0,
         condition: Condition = Condition(0.5, 1.0, scale="log", boundary=(1.0,)),  # noqa: B008
     ) -> None:
-        if not isinstance(d, int) or d < 1:
-            raise TradeError(f"MultiWell d must be a positive integer, got {d!r}.")
-        if not c > 0:
-            raise TradeError(f"MultiWell c must be positive for the density to be normalisable, got {c!r}.")
-        self.d, self.a, self.b, self.c, self.condition = d, float(a), float(b), float(c), condition
+        check_condition(condition, positive="a temperature")
+        self.d, self.condition = check.integer(d, "MultiWell d"), condition
+        self.a, self.b = check.number(a, "MultiWell a"), check.number(b, "MultiWell b")
+        takes = "positive for the density to be normalisable"
+        self.c = check.number(c, "MultiWell c", 0, open_low=True, takes=takes)
 
     @property
     def shape(self) -> tuple[int, ...]:
@@ -79,7 +79,7 @@ class MultiWell(AbstractTarget):
 
     def sample(self, key: Array, n: int, c: float) -> Array:
         """n exact samples, by the inverse of the one-dimensional distribution function."""
-        temperature = self.condition.check(c)
+        key, n, temperature = self.check_sampling(key, n, c)
         reach = self._reach(temperature)
         x = np.linspace(-reach, reach, 100_001)
         energy = self._energy_1d(x)

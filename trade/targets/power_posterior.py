@@ -6,9 +6,10 @@ import equinox as eqx
 import jax.numpy as jnp
 from jax import Array
 
+from trade import check
 from trade.condition import Condition
 from trade.errors import TradeError
-from trade.target import AbstractTarget, Bound, as_shape, check_bounds
+from trade.target import AbstractTarget, Bound, as_shape, check_bounds, check_condition, check_function
 
 IMPOSSIBLE = -1e4  # log of a density that is zero; finite, so that residuals stay so
 
@@ -46,15 +47,20 @@ class PowerPosterior(AbstractTarget):
         condition: Condition = Condition(0.5, 2.0, scale="log", boundary=(1.0,)),  # noqa: B008
         bounds: tuple[Bound, ...] = (),
     ) -> None:
-        for name, function in (("log_prior", log_prior), ("log_likelihood", log_likelihood)):
-            if not callable(function) and (name == "log_prior" or function is not None):
-                raise TradeError(f"PowerPosterior {name} must be a function, got {function!r}.")
+        check.function(log_prior, "PowerPosterior log_prior")
+        if log_likelihood is not None:
+            check.function(log_likelihood, "PowerPosterior log_likelihood")
+        check_condition(condition)
         self._log_prior, self._log_likelihood, self.condition = log_prior, log_likelihood, condition
         self.shape = as_shape("shape", shape)
         self._bounds = check_bounds(bounds, self.shape)
         self._observation_shape = (
             None if observation_shape is None else as_shape("observation_shape", observation_shape)
         )
+        x, _, y = self._inputs()
+        check_function(log_prior, "log_prior", (x,))
+        if log_likelihood is not None:
+            check_function(log_likelihood, "log_likelihood", (x,) if y is None else (y, x), on="one data set")
 
     @property
     def observation_shape(self) -> tuple[int, ...] | None:

@@ -5,9 +5,10 @@ import jax
 import jax.numpy as jnp
 from jax import Array
 
+from trade import check
 from trade.condition import Condition
 from trade.errors import TradeError
-from trade.target import AbstractTarget
+from trade.target import AbstractTarget, check_condition
 
 
 class ScalarField(AbstractTarget):
@@ -32,13 +33,13 @@ class ScalarField(AbstractTarget):
         dimensions: int = 2,
         condition: Condition = Condition(0.22, 0.32, scale="log", boundary=(0.25, 0.29)),  # noqa: B008
     ) -> None:
-        if not isinstance(length, int) or length < 2 or length % 2:
-            raise TradeError(f"ScalarField length must be an even number of at least 2, got {length!r}.")
-        if not isinstance(dimensions, int) or dimensions < 1:
-            raise TradeError(f"ScalarField dimensions must be a positive integer, got {dimensions!r}.")
-        if not coupling > 0:
-            raise TradeError(f"ScalarField coupling must be positive for the density to be normalisable: {coupling!r}.")
-        self.length, self.coupling, self.dimensions = length, float(coupling), dimensions
+        check_condition(condition)
+        even, positive = "an even number of at least 2", "positive for the density to be normalisable"
+        self.length = check.integer(length, "ScalarField length", 2, takes=even)
+        if self.length % 2:
+            raise TradeError(f"ScalarField length must be {even}, got {length!r}.")
+        self.dimensions = check.integer(dimensions, "ScalarField dimensions", takes="a positive integer")
+        self.coupling = check.number(coupling, "ScalarField coupling", 0, open_low=True, takes=positive)
         self.condition = condition
 
     @property

@@ -10,7 +10,7 @@ import jax.numpy as jnp
 import numpy as np
 from jax import Array
 
-from trade.errors import TradeError
+from trade import check
 from trade.targets.power_posterior import IMPOSSIBLE, PowerPosterior
 
 RADIUS, WIDTH = 0.1, 0.01
@@ -82,20 +82,22 @@ class TwoMoons(PowerPosterior):
     prior: Prior = eqx.field(static=True)
 
     def __init__(self, prior: Prior = "normal", *, likelihood: bool = True) -> None:
-        if prior not in _PRIORS:
-            raise TradeError(f"TwoMoons prior must be 'normal' or 'uniform', got {prior!r}.")
+        check.choice(prior, "TwoMoons prior", *_PRIORS)
         self.prior = prior
-        super().__init__(_PRIORS[prior], log_likelihood if likelihood else None, shape=(2,), observation_shape=(2,))
+        known = log_likelihood if check.flag(likelihood, "TwoMoons likelihood") else None
+        super().__init__(_PRIORS[prior], known, shape=(2,), observation_shape=(2,))
 
 
 def pairs(key: Array, n: int, prior: Prior = "normal") -> tuple[Array, Array]:
     """n parameters from the prior and an observation of each: the data at β = 1."""
-    key_x, key_y = jax.random.split(key)
+    key_x, key_y = jax.random.split(check.random_key(key))
+    n = check.count(n, (2,))
     x = _from_prior(key_x, n, prior)
     return x, jax.vmap(simulate)(jax.random.split(key_y, n), x)
 
 
 def _from_prior(key: Array, n: int, prior: Prior) -> Array:
+    check.choice(prior, "prior", *_PRIORS)
     if prior == "normal":
         return PRIOR_SCALE * jax.random.normal(key, (n, 2))
     return jax.random.uniform(key, (n, 2), minval=-1.0, maxval=1.0)
@@ -106,7 +108,8 @@ def tempered_pairs(key: Array, n: int, beta: float, prior: Prior = "normal") -> 
 
     The norm of p(y|ψ)^β over y is the same for all ψ, so that no approximation is needed.
     """
-    key_x, key_r, key_angle = jax.random.split(key, 3)
+    key_x, key_r, key_angle = jax.random.split(check.random_key(key), 3)
+    n, beta = check.count(n, (2,)), check.number(beta, "beta", 0, open_low=True)
     x = _from_prior(key_x, n, prior)
     # In polar coordinates r has the density N(r)^β r^(1-β): its quantiles, on a fine grid.
     grid = np.linspace(*_radii(beta), 20_001)
@@ -139,6 +142,9 @@ class GridPosterior(NamedTuple):
 
 def grid_posterior(y: Array, beta: float, prior: Prior = "normal", radii: int = 64, angles: int = 128) -> GridPosterior:
     """p(ψ|y, β) by quadrature: the truth that models are compared with."""
+    y, beta = jnp.asarray(check.array(y, "y", (2,)), float), check.number(beta, "beta", 0, open_low=True)
+    check.choice(prior, "prior", *_PRIORS)
+    radii, angles = check.integer(radii, "radii"), check.integer(angles, "angles")
     low, high = _radii(beta)
     dr, da = (high - low) / radii, np.pi / angles
     r, angle = np.meshgrid(
@@ -170,7 +176,8 @@ def _from_diagonal(along: Array, across: Array) -> Array:
 def sample_posterior(key: Array, y: Array, beta: float, n: int, prior: Prior = "normal") -> Array:
     """n samples of the exact posterior: of a fine grid, each moved within its cell."""
     radii, angles = 400, 800
-    key_cell, key_r, key_angle = jax.random.split(key, 3)
+    key_cell, key_r, key_angle = jax.random.split(check.random_key(key), 3)
+    n = check.count(n, (2,))
     grid = grid_posterior(y, beta, prior, radii, angles)
     cell = jax.random.choice(key_cell, len(grid.weight), (n,), p=grid.weight)
     sign, cell = jnp.where(cell < radii * angles, 1.0, -1.0), cell % (radii * angles)

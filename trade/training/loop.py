@@ -11,6 +11,7 @@ import jax.numpy as jnp
 import numpy as np
 from jax import Array
 
+from trade import check, files
 from trade.errors import NonFiniteError
 from trade.objectives.term import Problem
 from trade.training.checkpoint import Checkpoints
@@ -37,6 +38,9 @@ class Schedule:
     evaluate: int = 1000
     checkpoint: int = 1000
     patience: int = 50
+
+    def __post_init__(self) -> None:
+        check.integers(self, report=1, evaluate=1, checkpoint=1, patience=1)
 
     @classmethod
     def of(cls, steps: int) -> "Schedule":
@@ -70,6 +74,7 @@ def train(
     resume: bool,
     progress: bool,
     key: Array,
+    run: str = "",
 ) -> tuple[Trained, MetricsLog]:
     """Train until nothing more is gained or the budget is spent, from the start or from the newest checkpoint.
 
@@ -85,14 +90,15 @@ def train(
         resume: Continue from the newest checkpoint in ``directory``.
         progress: Show a progress bar.
         key: Randomness of the evaluations.
+        run: Checksum of the settings; a checkpoint of other ones is refused.
     """
-    many, checkpoints = seeds is not None, None if directory is None else Checkpoints(directory)
+    many, checkpoints = seeds is not None, None if directory is None else Checkpoints(directory, run)
     watched = watch.begin(learners.flow, seeds or 1, program.steps, evaluate(learners.flow, key))
     state = Trained(learners, watched, no_means(learners.guard.losses))
     step = 0
     if resume and checkpoints is not None:
         step, state = checkpoints.load(state)
-    log = MetricsLog(None if directory is None else directory / "metrics.jsonl", resume_at=step if resume else None)
+    log = MetricsLog(None if directory is None else directory / files.METRICS, resume_at=step if resume else None)
     learners, watched, means = state.learners, state.watched, state.means
     timer = Stopwatch()
 

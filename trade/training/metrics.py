@@ -5,7 +5,8 @@ import math
 from pathlib import Path
 from typing import Any
 
-from trade.training.checkpoint import write_bytes
+from trade import files
+from trade.errors import TradeError
 
 
 def plain(value: Any) -> Any:
@@ -29,15 +30,14 @@ class MetricsLog:
             return
         if resume_at is not None and path.exists():
             self.rows = [row for row in read_metrics(path) if row["step"] <= resume_at]
-        write_bytes(path, "".join(json.dumps(row) + "\n" for row in self.rows).encode())
+        write_metrics(path, self.rows)
 
     def append(self, row: dict[str, Any]) -> None:
         """Add a row."""
         row = plain(row)
         self.rows.append(row)
         if self.path is not None:
-            with self.path.open("a") as file:
-                file.write(json.dumps(row) + "\n")
+            files.append_text(self.path, json.dumps(row) + "\n")
 
     def newest(self, name: str, default: list[float]) -> list[float]:
         """The last values reported under a name, one a seed."""
@@ -45,12 +45,20 @@ class MetricsLog:
         return [float("nan") if v is None else v for v in found]
 
 
+def write_metrics(path: Path, rows: list[dict[str, Any]]) -> None:
+    """All rows at once."""
+    files.write_bytes(path, "".join(json.dumps(row) + "\n" for row in rows).encode())
+
+
 def read_metrics(path: Path) -> list[dict[str, Any]]:
     """The rows of a metrics file; a last line cut short by a crash is dropped."""
     rows = []
-    for line in path.read_text().splitlines():
+    for line in files.read_bytes(path).decode(errors="replace").splitlines():
         try:
-            rows.append(json.loads(line))
+            row = json.loads(line)
         except json.JSONDecodeError:
             break
+        if not isinstance(row, dict) or not isinstance(row.get("step"), int):
+            raise TradeError(f"{path} is damaged: every line must be a row with its step.")
+        rows.append(row)
     return rows

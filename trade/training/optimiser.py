@@ -1,5 +1,6 @@
 """Adam with a learning rate that follows the run, clipping and weight decay, as plain data."""
 
+import math
 from dataclasses import dataclass
 from itertools import pairwise
 from typing import NamedTuple
@@ -8,6 +9,7 @@ import jax.numpy as jnp
 import optax
 from jax import Array
 
+from trade import check
 from trade.errors import TradeError
 
 
@@ -45,9 +47,11 @@ class Adam:
         return True
 
     def __post_init__(self) -> None:
-        for name in ("learning_rate", "clip"):
-            if not getattr(self, name) > 0:
-                raise TradeError(f"{type(self).__name__} {name} must be positive, got {getattr(self, name)!r}.")
+        check.numbers(self, "learning_rate", low=0, open_low=True)
+        if not (isinstance(self.clip, float) and self.clip == math.inf):  # which is no clipping at all
+            check.numbers(self, "clip", low=0, open_low=True)
+        check.numbers(self, "weight_decay", low=0)
+        check.numbers(self, "warmup", low=0, high=1)
 
     def rate(self, step: Array, steps: int, cooling: Cooling) -> Array:
         """The learning rate at a step of a budget of ``steps``."""
@@ -82,6 +86,17 @@ class OneCycle(Adam):
     stages: tuple[float, ...] = ()
     stage_factor: float = 1.0
 
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        check.numbers(self, "warmup", low=0, high=1, open_high=True)  # the cycle must fall, too
+        check.numbers(self, "stage_factor", low=0, open_low=True)
+        check.instance(self.stages, (tuple, list), "OneCycle stages", "a tuple of fractions of the run")
+        inside = {"low": 0, "high": 1, "open_low": True, "open_high": True}
+        stages = tuple(check.number(v, "An entry of OneCycle stages", **inside) for v in self.stages)
+        if any(one >= two for one, two in pairwise(stages)):
+            raise TradeError(f"OneCycle stages must grow, got {self.stages!r}.")
+        object.__setattr__(self, "stages", stages)
+
     @property
     def may_end_early(self) -> bool:
         """The cycle is as long as the budget."""
@@ -95,3 +110,27 @@ class OneCycle(Adam):
             for i, (begin, end) in enumerate(pairwise(edges))
         ]
         return jnp.asarray(optax.join_schedules(cycles, edges[1:-1])(step))
+
+
+@dataclass(frozen=True)
+class Given:
+    """A transformation of Optax as it is, with its own learning rate and schedule; a run under it ends with its budget.
+
+    Args:
+        given: The transformation, such as ``optax.adam(1e-3)``.
+    """
+
+    given: optax.GradientTransformation
+
+    @property
+    def may_end_early(self) -> bool:
+        """Its rate knows nothing of the end."""
+        return False
+
+    def rate(self, step: Array, steps: int, cooling: Cooling) -> Array:
+        """Updates of Optax are added as they are."""
+        return jnp.asarray(-1.0)
+
+    def transformation(self) -> optax.GradientTransformation:
+        """The transformation itself."""
+        return self.given

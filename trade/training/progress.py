@@ -6,8 +6,13 @@ from typing import Any, Self
 
 import numpy as np
 from rich.console import Console
+from rich.markup import escape
 from rich.progress import BarColumn, TextColumn, TimeRemainingColumn
 from rich.progress import Progress as RichProgress
+
+from trade.config import brief
+from trade.objectives.term import Problem
+from trade.training.state import Program
 
 SHORT = {"forward_kl": "nll", "validation_nll": "val", "held_out_nll": "held-out nll", "ess_least": "least ess"}
 HIDDEN = ("step", "lambda", "boundary_ess", "reweighted", "gradient")  # for metrics.jsonl
@@ -95,3 +100,42 @@ class Progress:
                 soft_wrap=True,
             )
             self.next_line = step + max(self.total // 10, 1)
+
+
+def say(*lines: str) -> None:
+    """Lines for a person, on the standard error, as they are."""
+    console = Console(stderr=True)
+    for line in lines:
+        console.print(line, highlight=False, soft_wrap=True, markup=False)
+
+
+def announce(
+    problem: Problem, held_out: list[int], flow: Any, program: Program, minutes: float | None, chosen: list[str]
+) -> None:
+    """Every choice, once: what was made by ``fit`` is marked.
+
+    Args:
+        problem: Target and data.
+        held_out: How many states are held out at each boundary value; may be empty.
+        flow: The flow, shown by its recipe if it has one.
+        program: Objective, optimiser and the budget.
+        minutes: The budget in time, if there is one.
+        chosen: Names of what the user left open.
+    """
+    console, condition = Console(stderr=True), problem.condition
+    apart = held_out or [0] * len(problem.data)
+    sizes = zip(condition.boundary, problem.data, apart, strict=False)
+    data = [f"{len(x):,} at c = {c:g}" + (f" ({h:,} held out)" if h else "") for c, x, h in sizes]
+    limit = "" if minutes is None else f" or {minutes:g} minutes"
+    lines = {
+        "target": f"states of shape {problem.target.shape}, c from {condition.low:g} to {condition.high:g}"
+        + ("" if condition.knee is None else f", logarithmic beyond {condition.knee:.3g}"),
+        "data": ", ".join(data) or "none",
+        "flow": brief(getattr(flow, "recipe", type(flow).__name__), ("shape", "condition", "observation_size")),
+        "objective": brief(program.objective),
+        "optimiser": brief(program.optimiser),
+        "budget": f"{program.steps:,} steps{limit}",
+    }
+    for name, text in lines.items():
+        mark = " [dim](chosen)[/]" if name in chosen else ""
+        console.print(f"[bold]{name:>9}[/]  {escape(text)}{mark}", highlight=False, soft_wrap=True)

@@ -10,7 +10,7 @@ import jax.numpy as jnp
 import numpy as np
 from jax import Array
 
-from trade.errors import TradeError
+from trade import check
 from trade.training.optimiser import Cooling
 
 WHOLE = 0.999  # of the range
@@ -85,10 +85,13 @@ class Watch:
     most: float = 10.0
 
     def __post_init__(self) -> None:
-        if not 0.0 < self.cooling < 1.0 or not 0.0 < self.patience <= 1.0 or not 0.0 < self.damping <= 1.0:
-            raise TradeError("Watch cooling, patience and damping must be fractions in (0, 1].")
-        if self.minutes is not None and not self.minutes > 0:
-            raise TradeError(f"minutes must be positive, got {self.minutes!r}.")
+        check.numbers(self, "patience", "damping", "least", low=0, high=1, open_low=True)
+        check.numbers(self, "cooling", low=0, high=1, open_low=True, open_high=True)
+        check.numbers(self, "gain", "significance", "slack", low=0)
+        check.numbers(self, "most", low=1)
+        if self.minutes is not None:
+            minutes = check.number(self.minutes, "minutes", 0, open_low=True, takes="positive")
+            object.__setattr__(self, "minutes", minutes)
 
     def begin(self, flows: Any, seeds: int, steps: int, judged: Judged) -> Watched:
         """Before the first step."""

@@ -8,9 +8,10 @@ import scipy.optimize
 from jax import Array
 from jax.typing import ArrayLike
 
+from trade import check
 from trade.condition import Condition
 from trade.errors import TradeError
-from trade.target import AbstractTarget
+from trade.target import AbstractTarget, check_condition
 from trade.targets.molecule.force_field import ForceField
 from trade.targets.molecule.internal import Internal, ZMatrix
 
@@ -40,6 +41,9 @@ class Molecule(AbstractTarget):
     lengths: np.ndarray
 
     def __init__(self, force_field: ForceField, z_matrix: ZMatrix, condition: Condition) -> None:
+        check.instance(force_field, ForceField, "Molecule force_field", "a ForceField")
+        check.instance(z_matrix, ZMatrix, "Molecule z_matrix", "a ZMatrix")
+        check_condition(condition, positive="a temperature")
         if len(force_field.masses) != z_matrix.atoms:
             raise TradeError(
                 f"The force field has {len(force_field.masses)} atoms, the Z-matrix places {z_matrix.atoms}."
@@ -83,13 +87,14 @@ class Molecule(AbstractTarget):
 
     def minimised(self, z: ArrayLike) -> Array:
         """The nearest minimum of the energy, roughly."""
+        z = np.asarray(check.array(z, "z", self.shape, finite=True), np.float64)
         slope = jax.jit(jax.value_and_grad(self.energy))
 
         def energy(v: np.ndarray) -> tuple[float, np.ndarray]:
             value, gradient = slope(jnp.asarray(v, float))
             return float(value), np.asarray(gradient, np.float64)
 
-        found = scipy.optimize.minimize(energy, np.asarray(z, np.float64), jac=True, method="L-BFGS-B")
+        found = scipy.optimize.minimize(energy, z, jac=True, method="L-BFGS-B")
         return jnp.asarray(found.x, float)
 
     def log_density(self, x: Array, c: Array, y: Array | None = None) -> Array:
@@ -106,6 +111,7 @@ class Molecule(AbstractTarget):
         return volume + (c0 / c) * (log_p0 - volume)
 
     def _internal(self, z: Array) -> Internal:
+        z = jnp.asarray(check.array(z, "z", self.shape))
         n, angles = len(self.free), self.z_matrix.atoms - 2
         bonds = jnp.asarray(self.lengths, z.dtype).at[self.free].set(z[:n])
         return Internal(bonds, z[n : n + angles], z[n + angles :])

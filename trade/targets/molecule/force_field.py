@@ -10,6 +10,7 @@ import jax.numpy as jnp
 import numpy as np
 from jax import Array
 
+from trade import check
 from trade.errors import TradeError
 
 COULOMB = 138.93545764438198  # 1/(4πε0) in kJ/mol nm/e²
@@ -119,12 +120,11 @@ class ForceField(eqx.Module):
 
     def __call__(self, x: Array) -> Array:
         """The energy."""
-        return sum(self.parts(x).values(), jnp.zeros((), x.dtype))
+        return sum(self.parts(x).values())  # pyright: ignore
 
     def parts(self, x: Array) -> dict[str, Array]:
         """The energy, term by term."""
-        if x.shape != (len(self.masses), 3):
-            raise TradeError(f"Positions must have shape ({len(self.masses)}, 3), got {x.shape}.")
+        x = jnp.asarray(check.array(x, "Positions", (len(self.masses), 3)))
         return _cast(self, x.dtype)._parts(x)
 
     def _parts(self, x: Array) -> dict[str, Array]:
@@ -156,7 +156,13 @@ class ForceField(eqx.Module):
     @staticmethod
     def load(path: str | Path) -> "ForceField":
         """Read what ``save`` wrote; runs no code from it."""
-        data = json.loads(Path(path).read_text())
+        try:
+            return ForceField._read(json.loads(Path(path).read_text()))
+        except (OSError, TypeError, ValueError, KeyError, AttributeError) as error:
+            raise TradeError(f"{path} is no file of ForceField.save: {check.reason(error)}.") from error
+
+    @staticmethod
+    def _read(data: Any) -> "ForceField":
 
         def terms(kind: type, name: str, atoms: int = 0) -> Any:
             values = {k: np.asarray(v, float) if isinstance(v, list) else v for k, v in data[name].items()}

@@ -3,12 +3,13 @@
 from collections import Counter
 from collections.abc import Iterable
 from dataclasses import dataclass, field
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import jax.numpy as jnp
 import numpy as np
 from jax import Array
 
+from trade import check
 from trade.errors import TradeError
 from trade.targets.molecule.force_field import angle, torsion
 
@@ -42,6 +43,9 @@ class ZMatrix:
     _levels: tuple[np.ndarray, ...] = field(init=False, repr=False, compare=False)
 
     def __post_init__(self) -> None:
+        object.__setattr__(self, "reference", _atoms(self.reference, 3, "ZMatrix reference"))
+        check.instance(self.rows, (tuple, list), "ZMatrix rows", "a tuple of rows (atom, bonded, angle, torsion)")
+        object.__setattr__(self, "rows", tuple(_atoms(row, 4, "A row of a ZMatrix") for row in self.rows))
         atoms = [*self.reference, *(row[0] for row in self.rows)]
         if sorted(atoms) != list(range(len(atoms))):
             raise TradeError(f"ZMatrix must place every atom from 0 to {len(atoms) - 1} once, got {sorted(atoms)}.")
@@ -109,8 +113,7 @@ class ZMatrix:
 
     def to_internal(self, x: Array) -> Internal:
         """Bonds, angles and torsions of positions of shape (atoms, 3)."""
-        if x.shape != (self.atoms, 3):
-            raise TradeError(f"Positions must have shape ({self.atoms}, 3), got {x.shape}.")
+        x = jnp.asarray(check.array(x, "Positions", (self.atoms, 3)))
         a, b, c = (x[i] for i in self.reference)
         i, j, k, m = (x[column] for column in np.array(self.rows, int).reshape(-1, 4).T)
         ends = x[self.bonded[:, 1]] - x[self.bonded[:, 0]]
@@ -140,10 +143,23 @@ class ZMatrix:
         return 2.0 * jnp.sum(jnp.log(bonds)) + jnp.sum(jnp.log(sines))
 
 
+def _atoms(values: Any, many: int, name: str) -> tuple:
+    """Numbers of so many different atoms."""
+    if not isinstance(values, tuple | list) or len(values) != many:
+        raise TradeError(f"{name} must be {many} atoms, got {check.shown(values)}.")
+    found = tuple(check.integer(i, f"An atom of {name[0].lower() + name[1:]}", 0) for i in values)
+    if len(set(found)) != many:
+        raise TradeError(f"{name} must be {many} different atoms, got {check.shown(values)}.")
+    return found
+
+
 def _neighbours(bonds: Iterable[tuple[int, int]]) -> list[list[int]]:
     """The atoms bonded to each atom."""
-    pairs = {(int(i), int(j)) for i, j in bonds}
-    if any(i == j or min(i, j) < 0 for i, j in pairs):
+    try:
+        pairs = {(check.integer(i, "An atom", 0), check.integer(j, "An atom", 0)) for i, j in bonds}
+    except (TypeError, ValueError) as error:
+        raise TradeError(f"ZMatrix.from_bonds takes pairs of atoms, numbered from 0: {check.reason(error)}.") from error
+    if any(i == j for i, j in pairs):
         raise TradeError("ZMatrix.from_bonds takes pairs of different atoms, numbered from 0.")
     atoms = 1 + max((max(pair) for pair in pairs), default=-1)
     if atoms < 3:

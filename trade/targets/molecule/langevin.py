@@ -10,7 +10,8 @@ import numpy as np
 from jax import Array
 from jax.typing import ArrayLike
 
-from trade.errors import TradeError, check_integers
+from trade import check
+from trade.errors import TradeError
 from trade.targets.molecule.boltzmann import GAS_CONSTANT, Molecule
 from trade.targets.molecule.force_field import ForceField
 
@@ -38,10 +39,8 @@ class LeapfrogLangevin:
     thinning: int = 500
 
     def __post_init__(self) -> None:
-        check_integers(self, thermalisation=0, thinning=1)
-        for name in ("step", "friction"):
-            if not _is_number(value := getattr(self, name)) or value <= 0:
-                raise TradeError(f"LeapfrogLangevin {name} must be a positive number, got {value!r}.")
+        check.integers(self, thermalisation=0, thinning=1)
+        check.numbers(self, "step", "friction", low=0, open_low=True)
 
     def sample(self, molecule: Molecule, key: Array, start: ArrayLike, draws: int, temperature: float) -> Array:
         """States of shape (chains, draws, ...), from velocities drawn at the temperature.
@@ -53,7 +52,8 @@ class LeapfrogLangevin:
             draws: Frames kept of every chain.
             temperature: In kelvin; at 0 the motion begins at rest and has no noise.
         """
-        z = jnp.asarray(start, float)
+        check.instance(molecule, Molecule, "molecule", "a trade.targets.molecule.Molecule")
+        z = jnp.asarray(check.array(start, "start"), float)
         if z.shape[1:] != molecule.shape or not len(z):
             raise TradeError(f"start must be states of shape (chains, {molecule.shape[0]}), got {z.shape}.")
         x = jax.jit(jax.vmap(molecule.to_positions))(z)
@@ -62,10 +62,12 @@ class LeapfrogLangevin:
 
     def positions(self, field: ForceField, key: Array, x: Array, draws: int, temperature: float) -> Array:
         """The same from positions of shape (chains, atoms, 3), as positions: (chains, draws, atoms, 3)."""
-        if isinstance(draws, bool) or not isinstance(draws, int) or draws < 1:
-            raise TradeError(f"draws must be a positive integer, got {draws!r}.")
-        if not _is_number(temperature) or temperature < 0:
-            raise TradeError(f"The temperature must be a number that is not negative, got {temperature!r}.")
+        check.instance(field, ForceField, "field", "a trade.targets.molecule.ForceField")
+        draws = check.integer(draws, "draws", takes="a positive integer")
+        temperature, key = check.number(temperature, "The temperature", 0), check.random_key(key)
+        x = check.array(x, "x")
+        if x.ndim != 3 or not len(x) or x.shape[1:] != (len(field.masses), 3):
+            raise TradeError(f"x must have shape (chains, {len(field.masses)}, 3), got {x.shape}.")
         lots = np.full(draws, self.thinning)
         lots[0] += self.thermalisation
         scalars = (jnp.asarray(v, float) for v in (self.step, self.friction, GAS_CONSTANT * temperature))
@@ -78,10 +80,6 @@ class LeapfrogLangevin:
                 " start nearer to a minimum of the energy."
             )
         return frames
-
-
-def _is_number(value: object) -> bool:
-    return isinstance(value, int | float) and not isinstance(value, bool) and bool(np.isfinite(value))
 
 
 @eqx.filter_jit

@@ -6,6 +6,7 @@ from pathlib import Path
 import numpy as np
 from jax.typing import ArrayLike
 
+from trade import check
 from trade.errors import TradeError
 
 
@@ -17,12 +18,13 @@ def write_pdb(path: str | Path, positions: ArrayLike, residues: Mapping[str, Seq
         positions: In nm, of shape (frames, atoms, 3) or (atoms, 3).
         residues: Names of the residues, in order, and of the atoms of each; an element is the first letter.
     """
-    frames = np.asarray(positions, float)
+    check.instance(residues, Mapping, "residues", "a dictionary {residue: names of its atoms}")
+    frames = np.asarray(check.array(positions, "positions"), float)
     frames = frames[None] if frames.ndim == 2 else frames
     atoms = [(residue, i, name) for i, (residue, names) in enumerate(residues.items(), 1) for name in names]
     if frames.ndim != 3 or frames.shape[1:] != (len(atoms), 3):
         raise TradeError(f"write_pdb takes positions of shape (frames, {len(atoms)}, 3), got {frames.shape}.")
-    if not np.isfinite(frames).all() or np.abs(frames).max() >= 1000.0:
+    if not np.isfinite(frames).all() or np.abs(frames).max(initial=0.0) >= 1000.0:
         raise TradeError("write_pdb takes finite positions below 1000 nm: a PDB file has no room for more.")
     lines = []
     for number, frame in enumerate(frames, 1):
@@ -33,4 +35,7 @@ def write_pdb(path: str | Path, positions: ArrayLike, residues: Mapping[str, Seq
                 f"{x:8.3f}{y:8.3f}{z:8.3f}  1.00  0.00          {name[0]:>2s}"
             )
         lines += ["TER", "ENDMDL"]
-    Path(path).write_text("\n".join([*lines, "END", ""]))
+    try:
+        Path(path).write_text("\n".join([*lines, "END", ""]))
+    except (OSError, TypeError) as error:
+        raise TradeError(f"write_pdb cannot write {check.shown(path)}: {check.reason(error)}.") from error

@@ -1,0 +1,38 @@
+"""The objective that a target asks for, where the user names none."""
+
+from math import prod
+
+import jax
+
+from trade.objectives.boundary import ForwardKL
+from trade.objectives.density import EnergyFree, TrueDensity
+from trade.objectives.gradient import Gradient
+from trade.objectives.points import ModelPoints
+from trade.objectives.trade import Trade
+from trade.target import AbstractTarget
+
+
+def default_objective(target: AbstractTarget, boundaries: int = 1) -> Trade:
+    """``Trade()``, energy-free without a density, with the target's symmetries.
+
+    On a GPU it has four times the model's states, which cost little there; of large ones it has fewer. Not so of data:
+    the more of them a step sees, the sooner it knows them by heart.
+
+    Args:
+        target: The family of densities.
+        boundaries: Number of boundary values.
+
+    Returns:
+        The objective.
+    """
+    less = max(prod(target.shape) / 64, 1.0)
+    more = 1 if jax.default_backend() == "cpu" else 4
+    density = TrueDensity() if target.has_density else EnergyFree()
+    points, batch = max(int(64 * more / less), 16), max(int(512 / less), 128)
+    gradient = Gradient(
+        points=ModelPoints(symmetries=target.has_symmetry),
+        density=density,
+        conditions_per_step=max(16, 4 * boundaries),  # all ends of the frontier, and more
+        points_per_condition=points,
+    )
+    return Trade(gradient, ForwardKL(batch, symmetries=target.has_symmetry))
