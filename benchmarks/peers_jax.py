@@ -16,7 +16,7 @@ from paramax import NonTrainable, unwrap
 
 import trade
 from benchmarks.task import CLIP, LEARNING_RATE, Contender, Size
-from trade.fit import make_problem
+from trade.data import make_problem
 from trade.flows.coupling import layers_in_loop
 from trade.flows.standardise import adapt_to_data
 from trade.objectives.term import Problem, split_trainable

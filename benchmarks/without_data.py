@@ -5,6 +5,7 @@
 theirs are, each by the bridge from a Gaussian; and the moving ring from data at its smallest radius. Nothing is chosen.
 """
 
+import sys
 import time
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -36,12 +37,14 @@ class Options:
     Args:
         problems: Which of them; all by default.
         samples: Samples of each evaluation.
+        steps: The budget; that of ``fit`` by default.
         seed: Random seed.
         out: Directory of the results. What is there is not run again.
     """
 
     problems: tuple[str, ...] = ()
     samples: int = 50_000
+    steps: int | None = None
     seed: int = 0
     out: Path = Path("runs/without_data")
 
@@ -141,8 +144,10 @@ def ring(options: Options) -> dict[str, Any]:
 def trained(target: Any, data: Any, options: Options) -> tuple[trade.Run, dict[str, Any]]:
     """A run of the default, and how long it took."""
     began = time.monotonic()
-    run = trade.fit(target, data, seed=options.seed)
-    return run, {"seconds": round(time.monotonic() - began, 1), "steps": run.metrics[-1]["step"]}
+    budget = {} if options.steps is None else {"steps": options.steps}
+    run = trade.fit(target, data, seed=options.seed, **budget)
+    about = {"seconds": round(time.monotonic() - began, 1), "steps": run.metrics[-1]["step"]}
+    return run, about | {"verdict": run.verdict.level, "reasons": list(run.verdict.reasons)}
 
 
 PROBLEMS: dict[str, Callable[[Options], dict[str, Any]]] = {
@@ -162,7 +167,7 @@ def main(options: Options) -> None:
         if file.exists():
             continue
         about = {
-            "command": f"python -m benchmarks.without_data --problems {name} --seed {options.seed}",
+            "command": " ".join(["python -m benchmarks.without_data", *sys.argv[1:]]),
             "hardware": hardware(),
             "jax": jax.__version__,
             "commit": commit(),

@@ -3,8 +3,9 @@
 import numpy as np
 import pytest
 
+from trade.evaluation.free_energy import by_ladder
 from trade.experiments.alanine_data import COLD, HOT, Frames
-from trade.experiments.alanine_dipeptide import AlanineDipeptideExperiment, ladder_log_z, populations
+from trade.experiments.alanine_dipeptide import AlanineDipeptideExperiment, populations
 from trade.experiments.reproduce import reproduce
 from trade.report.molecules import ramachandran
 from trade.report.reproduction import write_reproduction
@@ -18,7 +19,7 @@ def test_log_z_of_a_ladder_is_that_of_a_classical_oscillator():
     """U of 24 degrees of freedom is Gamma(12, kT), and Z grows like T^12."""
     random, ladder = np.random.default_rng(0), np.geomspace(COLD, HOT, 7)
     energies = random.gamma(12.0, size=(7, 4, 5000)) * GAS_CONSTANT * ladder[:, None, None]
-    np.testing.assert_allclose(ladder_log_z(ladder, energies), 12.0 * np.log(COLD / HOT), atol=0.03)
+    np.testing.assert_allclose(by_ladder(1.0 / (GAS_CONSTANT * ladder), energies), 12.0 * np.log(COLD / HOT), atol=0.03)
 
 
 def test_data_are_split_by_ensemble():

@@ -25,7 +25,9 @@ schedule = trade.Schedule(report=5, evaluate=10, checkpoint=5)
 
 
 def trade(*arguments, cwd):
-    environment = {**os.environ, "JAX_PLATFORMS": "cpu", "COLUMNS": "200"}
+    """The command in a process of its own; what one has compiled is kept for the next."""
+    kept = {"JAX_ENABLE_COMPILATION_CACHE": "true", "TRADE_CACHE": str(cwd / "cache")}
+    environment = {**os.environ, "JAX_PLATFORMS": "cpu", "COLUMNS": "200", **kept}
     return subprocess.run(
         [sys.executable, "-m", "trade", *map(str, arguments)],
         cwd=cwd,

@@ -366,11 +366,11 @@ def test_steps_are_compiled_once_and_resumed_steps_too(tmp_path):
 # --- The boundary that is being lost
 
 
-@pytest.mark.parametrize("what", ["lost", "learned by heart", "kept"])
+@pytest.mark.parametrize("what", ["lost", "memorised", "kept"])
 def test_the_propagation_is_damped_while_the_boundary_is_lost(what, tmp_path):
     """Held-out and learned data both get worse by a nat at the third and fourth of six evaluations."""
     calls, noise = iter(range(100)), np.random.default_rng(0).standard_normal((1, 50))
-    worse = {"lost": (1.0, 1.0), "learned by heart": (1.0, -1.0), "kept": (0.0, 0.0)}[what]
+    worse = {"lost": (1.0, 1.0), "memorised": (1.0, -1.0), "kept": (0.0, 0.0)}[what]
 
     def evaluate(flows, key):
         change = 1.0 if next(calls) in (3, 4) else 0.0

@@ -113,7 +113,7 @@ def rises(held_out, learned):
 
 
 def test_the_boundary_is_lost_when_held_out_and_learned_data_get_worse():
-    """Held-out data alone get worse when data are learned by heart: then less of the density would help no one."""
+    """Held-out data alone get worse when data are memorised: then less of the density would help no one."""
     assert rises(0.1, 0.1)
     assert not rises(0.1, 0.0)
     assert not rises(0.1, -0.3)

@@ -1,11 +1,11 @@
 """TRADE: one conditional normalizing flow for a whole family of densities."""
 
-from trade import flows, targets
+from trade import evaluation, flows, objectives, sampling, targets
 from trade.condition import Condition
 from trade.config import register
 from trade.errors import NonFiniteError, TradeError
 from trade.evaluation.verdict import Verdict
-from trade.fit import Run, fit, load
+from trade.fit import fit
 from trade.model import Model
 from trade.objectives import (
     BatchExpectation,
@@ -34,6 +34,7 @@ from trade.objectives import (
     TrueDensity,
     Widening,
 )
+from trade.run import Run, load
 from trade.target import AbstractTarget, Target, boltzmann, power
 from trade.targets.bridge import bridge
 from trade.training.loop import Schedule
@@ -80,11 +81,14 @@ __all__ = [
     "Widening",
     "boltzmann",
     "bridge",
+    "evaluation",
     "fit",
     "flows",
     "load",
+    "objectives",
     "power",
     "register",
+    "sampling",
     "targets",
 ]
 __version__ = "0.1.0"

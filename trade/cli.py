@@ -17,6 +17,7 @@ from trade import files
 from trade.errors import NonFiniteError, TradeError
 
 Directory = Annotated[Path, tyro.conf.Positional]
+ProblemFile = Annotated[Path | None, tyro.conf.arg(metavar="FILE.py")]
 _OPTIONS = ("flow", "objective", "steps", "minutes", "optimiser", "validation", "held_out", "schedule", "seeds")
 PROBLEM_NAMES = ("target", "data", *_OPTIONS)
 NOT_USABLE = 3  # exit code of a run whose verdict is so
@@ -92,7 +93,9 @@ def tell(text: str) -> None:
     Console().print(text, highlight=False, soft_wrap=True, markup=False)
 
 
-def fit(file: Directory, out: Path, steps: int | None = None, seed: int = 0) -> None:
+def fit(
+    file: Directory, out: Path, steps: Annotated[int | None, tyro.conf.arg(metavar="INT")] = None, seed: int = 0
+) -> None:
     """Train on a problem of your own. Exit code 3: the run is saved, but its verdict is "not usable".
 
     Args:
@@ -136,7 +139,7 @@ def _conclude(run: Any) -> None:
         sys.exit(NOT_USABLE)
 
 
-def resume(directory: Directory, problem: Path | None = None) -> None:
+def resume(directory: Directory, problem: ProblemFile = None) -> None:
     """Continue a run that was interrupted, from its newest checkpoint.
 
     Args:
@@ -163,7 +166,7 @@ def resume(directory: Directory, problem: Path | None = None) -> None:
     _fit(content, directory, int(settings["seed"]), resume=True)
 
 
-def check(directory: Directory, problem: Path | None = None) -> None:
+def check(directory: Directory, problem: ProblemFile = None) -> None:
     """Say how far a run can be trusted. With its target at hand it is examined anew; exit code 3: not usable.
 
     Args:
@@ -196,7 +199,7 @@ def sample(
     out: Path,
     n: Annotated[int, tyro.conf.arg(aliases=["-n"])] = 10_000,
     seed: int = 0,
-    problem: Path | None = None,
+    problem: ProblemFile = None,
     overwrite: bool = False,
 ) -> None:
     """Draw samples from a trained model, with log densities and importance weights.
@@ -236,7 +239,7 @@ def sample(
     tell(f"{n} samples at c = {at:g} in {out}; {text}.")
 
 
-def report(directory: Directory, problem: Path | None = None) -> None:
+def report(directory: Directory, problem: ProblemFile = None) -> None:
     """Draw the figures of a run and write its report.html.
 
     Args:
@@ -250,27 +253,33 @@ def report(directory: Directory, problem: Path | None = None) -> None:
 
 
 def reproduce(
-    experiment: Annotated[str, tyro.conf.Positional],
-    out: Path | None = None,
-    methods: str | None = None,
-    seeds: int | None = None,
+    experiment: Annotated[str, tyro.conf.Positional] = "",
+    out: Annotated[Path | None, tyro.conf.arg(metavar="DIR")] = None,
+    methods: Annotated[str | None, tyro.conf.arg(metavar="NAME,NAME")] = None,
+    seeds: Annotated[int | None, tyro.conf.arg(metavar="INT")] = None,
     budget: Literal["quick", "paper"] = "quick",
     resume: bool = False,
+    list_all: Annotated[bool, tyro.conf.arg(name="list")] = False,
 ) -> None:
     """Run an experiment of the paper: every method, one table beside the paper's numbers, the figures.
 
     Args:
-        experiment: Which one; an unknown name lists them.
+        experiment: Which one of those that --list names.
         out: Directory for results.json, table.md, figures and the models; runs/EXPERIMENT by default.
         methods: Comma-separated names of methods; all by default. An unknown name lists them.
         seeds: Seeds of each method, as one program; 3 by default, 1 for the quick budget.
         budget: "quick" takes minutes on two processor cores, "paper" is the full run for a GPU.
         resume: Continue: finished methods are not run again.
+        list_all: List the experiments with their methods, and do nothing else.
     """
     from trade.experiments import EXPERIMENTS
     from trade.experiments.reproduce import reproduce as run
     from trade.report.reproduction import write_reproduction
 
+    if list_all:
+        for name, make in EXPERIMENTS.items():
+            tell(f"{name}: {', '.join(make().methods(budget))}")
+        return
     if experiment not in EXPERIMENTS:
         raise TradeError(f"There is no experiment {experiment!r}; there are {', '.join(EXPERIMENTS)}.")
     chosen, out = EXPERIMENTS[experiment](), out or Path("runs") / experiment
@@ -378,6 +387,11 @@ def _load(directory: Path, problem: Path | None) -> tuple[Any, Problem | None]:
 
 def main() -> None:
     """Entry point of the ``trade`` command."""
+    if sys.argv[1:] == ["--version"]:
+        from trade import __version__
+
+        tell(f"trade {__version__}")
+        return
     commands = {
         "demo": demo,
         "fit": fit,

@@ -1,4 +1,4 @@
-"""What ``fit`` is given, checked: data by boundary value, and the part of them that is held out."""
+"""What ``fit`` is given, checked: data by boundary value, what they say of the density, and the part held out."""
 
 from collections.abc import Mapping
 from typing import Any
@@ -10,6 +10,7 @@ from jax import Array
 
 from trade import check
 from trade.errors import TradeError, UnknownError
+from trade.evaluation.belonging import Finding, check_data_belongs, check_slope
 from trade.evaluation.monitor import States
 from trade.objectives.term import Problem
 from trade.target import AbstractTarget, check_condition_dependence, check_target, with_knee
@@ -110,3 +111,14 @@ def hold_out(problem: Problem, part: float, most: int = 5_000) -> tuple[Problem,
     if min(len(x) for x in apart) < 2:
         return problem, ()
     return rest, tuple(zip(apart, of_apart, strict=True))
+
+
+def examine(problem: Problem) -> tuple[Finding, ...]:
+    """What can be said of the data before anything is trained."""
+    found: list[Finding] = []
+    for i, (c, x) in enumerate(zip(problem.condition.boundary, problem.data, strict=False)):
+        y = None if problem.observations is None else problem.observations[i]
+        found += check_data_belongs(problem.target, c, x, y)
+        if i == 0:
+            check_slope(problem.target, x, y)
+    return tuple(found)

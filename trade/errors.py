@@ -1,4 +1,4 @@
-"""The one exception a user sees for input that cannot be used."""
+"""The exceptions that a user sees."""
 
 
 class TradeError(ValueError):

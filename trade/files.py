@@ -14,6 +14,7 @@ import shutil
 import socket
 from collections.abc import Iterator
 from contextlib import contextmanager
+from os import PathLike, fspath
 from pathlib import Path
 from typing import Any
 
@@ -40,6 +41,13 @@ def in_words(doing: str, path: Path) -> Iterator[None]:
         raise TradeError(f"{path} {doing}: {error.strerror or error}.") from error
     except RuntimeError as error:  # a loop of symbolic links, by pathlib
         raise TradeError(f"{path} {doing}: {error}.") from error
+
+
+def as_path(value: object, name: str) -> Path:
+    """A path, or one sentence on why it is none."""
+    if not isinstance(value, str | PathLike) or not fspath(value) or "\0" in str(fspath(value)):
+        raise TradeError(f"{name} must be the path of a directory, got {value!r}.")
+    return Path(fspath(value))  # pyright: ignore
 
 
 def temporary(path: Path) -> Path:

@@ -148,7 +148,7 @@ def save_models(
 
 
 def save_verdicts(directory: Path, verdicts: list[dict[str, Any]]) -> None:
-    """Write how far the models can be trusted, one entry a seed."""
+    """Write how far the models can be trusted, one entry per seed."""
     files.write_sealed(directory / files.VERDICT, {"verdicts": verdicts})
 
 

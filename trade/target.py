@@ -345,7 +345,7 @@ def check_angles(angles: object, shape: tuple[int, ...], name: str = "angles") -
 
 
 def check_bounds(bounds: object, shape: tuple[int, ...]) -> tuple[Bound, ...]:
-    """Bounds as a tuple with one entry a coordinate, or one sentence on why they are none."""
+    """Bounds as a tuple with one entry per coordinate, or one sentence on why they are none."""
     bounds = _listed(bounds)
     if bounds is None or (isinstance(bounds, tuple | list) and not bounds):
         return ()

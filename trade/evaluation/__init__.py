@@ -1,1 +1,49 @@
-"""How good a model is: divergences and free energies."""
+"""How good a model is, and how far it can be trusted: verdicts, divergences, free energies, calibration."""
+
+from trade.evaluation import (
+    calibration,
+    classifier,
+    divergence,
+    free_energy,
+    observables,
+    ramachandran,
+    verdict,
+    weights,
+)
+from trade.evaluation.belonging import check_data_belongs
+from trade.evaluation.calibration import coverage, ranks, uniformity_error
+from trade.evaluation.classifier import c2st
+from trade.evaluation.divergence import Estimate, forward_kl, grid_kl, negative_log_likelihood
+from trade.evaluation.free_energy import FreeEnergy, bennett, thermodynamic_integration
+from trade.evaluation.modes import unknown_modes
+from trade.evaluation.verdict import Verdict, Witness, judge
+from trade.evaluation.weights import Quality, quality
+
+__all__ = [
+    "Estimate",
+    "FreeEnergy",
+    "Quality",
+    "Verdict",
+    "Witness",
+    "bennett",
+    "c2st",
+    "calibration",
+    "check_data_belongs",
+    "classifier",
+    "coverage",
+    "divergence",
+    "forward_kl",
+    "free_energy",
+    "grid_kl",
+    "judge",
+    "negative_log_likelihood",
+    "observables",
+    "quality",
+    "ramachandran",
+    "ranks",
+    "thermodynamic_integration",
+    "uniformity_error",
+    "unknown_modes",
+    "verdict",
+    "weights",
+]

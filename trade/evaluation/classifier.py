@@ -36,7 +36,7 @@ def c2st(
     """Accuracy on held-out samples, averaged over folds.
 
     Args:
-        one: Samples of one distribution, a state a row.
+        one: Samples of one distribution, one state per row.
         two: As many of the other.
         key: A JAX random key.
         network: The classifier; ten units a dimension in two layers by default, for two dimensions.

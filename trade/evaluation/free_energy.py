@@ -1,4 +1,4 @@
-"""log Z(c) two ways: importance sampling at each c, and the integral of Ē(u) = d log Z/du."""
+"""log Z(c) by importance sampling at each c, by the integral of Ē(u) = d log Z/du, and by Bennett's method."""
 
 import math
 from dataclasses import dataclass
@@ -104,6 +104,20 @@ def bennett(forward: ArrayLike, backward: ArrayLike) -> Estimate:
     if min(a.sum() for a in found) < 1.0:  # not one sample's worth in common
         return Estimate(log_z, math.inf)
     return Estimate(log_z, float(np.sqrt(sum(a.var(ddof=1) / a.mean() ** 2 / len(a) for a in found))))
+
+
+def by_ladder(beta: np.ndarray, energies: np.ndarray) -> float:
+    """log Z at the first of several temperatures less that at the last, by Bennett's method from rung to rung.
+
+    Args:
+        beta: Inverse temperatures, in the inverse unit of the energies.
+        energies: Energies of samples at each of them, along the first axis.
+    """
+    total = 0.0
+    for i in range(len(beta) - 1):
+        step = beta[i + 1] - beta[i]
+        total += bennett(step * energies[i + 1].ravel(), step * energies[i].ravel()).value
+    return total
 
 
 def by_integration(

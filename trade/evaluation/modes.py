@@ -13,8 +13,8 @@ from trade.model import Model, log_prob
 from trade.target import AbstractTarget
 
 FACTORS = (1.0, 2.0, 4.0, 8.0)  # how far out climbs begin, in standard deviations of the model
-CLIMBS = 64  # from each of them
-STEPS = 300
+CLIMBS = 32  # from each of them
+STEPS = 200
 LARGEST = 400  # coordinates beyond which no Hessian is formed
 UNKNOWN = 5.0  # nats by which the density exceeds the model's there
 SHARE = 0.01  # of all mass that is worth mentioning

@@ -247,12 +247,16 @@ def _ranges(
 
 
 def _of_training(witness: Witness) -> list[Finding]:
+    found = []
     if witness.skipped > 0.1:
         text = f"{witness.skipped:.0%} of the steps were skipped: a loss or gradient was not finite."
-        return [Finding("doubt", text, "Look at where the density is not finite; lower the learning rate.")]
-    if witness.skipped > 0:
-        return [Finding("note", f"{witness.skipped:.2%} of the steps were skipped: something was not finite.")]
-    return []
+        found.append(Finding("doubt", text, "Look at where the density is not finite; lower the learning rate."))
+    elif witness.skipped > 0:
+        found.append(Finding("note", f"{witness.skipped:.2%} of the steps were skipped: something was not finite."))
+    if witness.damped:
+        text = f"The boundary was being lost {witness.damped} times: what is asked beyond it was damped."
+        found.append(Finding("note", text))
+    return found
 
 
 def _of_weights(condition: Any, grid: np.ndarray, qualities: list[Quality]) -> list[Finding]:

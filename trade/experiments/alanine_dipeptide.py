@@ -11,19 +11,19 @@ from jax import Array
 
 from trade.ess import kish_ess
 from trade.evaluation.divergence import Estimate
-from trade.evaluation.free_energy import bennett
+from trade.evaluation.free_energy import bennett, by_ladder
 from trade.evaluation.ramachandran import floor, histogram, histogram_kl
 from trade.experiments import paper
 from trade.experiments.alanine_data import COLD, HOT, Simulation, energies, frames, full, leapfrog_frames, small
 from trade.experiments.reproduce import Budget, Method
 from trade.experiments.results import curve, row
-from trade.fit import Run
 from trade.flows import MLP, AffineFlow, CircularFlow, Normal, PowerScaled, ResidualMLP
 from trade.flows.recipes import Recipe
 from trade.flows.spline import wrapped
 from trade.model import Model
 from trade.objectives import ForwardKL, GradientNorm, Ramp, ReverseKL, Trade
 from trade.objectives.term import Objective
+from trade.run import Run
 from trade.sampling.importance import log_density_batch, weighted_samples
 from trade.target import AbstractTarget
 from trade.targets import Augmented
@@ -171,18 +171,10 @@ class AlanineDipeptideExperiment:
         for metric, rates in simulated.rates.items():  # exchanges are one less than temperatures
             rows += [row(MD, metric, c, [float(rate)]) for c, rate in zip(simulated.ladder, rates, strict=False)]
         groups = np.array_split(np.arange(simulated.energies.shape[1]), 16)
-        each = [ladder_log_z(simulated.ladder, simulated.energies[:, g]) for g in groups]
+        beta = 1.0 / (GAS_CONSTANT * simulated.ladder)
+        each = [by_ladder(beta, simulated.energies[:, g]) for g in groups]
         add("log_z_difference", COLD, _over_ensembles(np.array(each)))
         return rows
-
-
-def ladder_log_z(ladder: np.ndarray, energies: np.ndarray) -> float:
-    """log Z at the first temperature less that at the last, by Bennett's method from rung to rung."""
-    total = 0.0
-    for i in range(len(ladder) - 1):
-        step = (1.0 / ladder[i + 1] - 1.0 / ladder[i]) / GAS_CONSTANT
-        total += bennett(step * energies[i + 1].ravel(), step * energies[i].ravel()).value
-    return total
 
 
 class _Drawn(NamedTuple):

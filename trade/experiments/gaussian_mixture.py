@@ -15,7 +15,7 @@ from trade.evaluation.divergence import forward_kl, grid_kl
 from trade.experiments import paper
 from trade.experiments.reproduce import Budget, Method
 from trade.experiments.results import record, row
-from trade.fit import Run, fit
+from trade.fit import fit
 from trade.flows import MLP, Flow, PowerScaled, VolumePreservingFlow, spline_flow
 from trade.model import Model
 from trade.objectives import (
@@ -36,6 +36,7 @@ from trade.objectives import (
     Widening,
 )
 from trade.objectives.term import Objective
+from trade.run import Run
 from trade.sampling.importance import weighted_samples
 from trade.target import AbstractTarget
 from trade.targets import GaussianMixture, six_modes
@@ -47,7 +48,7 @@ DEMO_ADAM = Adam(learning_rate=5e-3)
 
 @dataclass(frozen=True)
 class Demo:
-    """Settings of the demonstration, sized for five minutes on two processor cores.
+    """Settings of the demonstration, sized for a few minutes on two processor cores.
 
     Args:
         steps: Training steps of TRADE.

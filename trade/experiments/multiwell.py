@@ -12,7 +12,6 @@ from trade.evaluation.divergence import forward_kl, negative_log_likelihood
 from trade.experiments import paper
 from trade.experiments.reproduce import Budget, Method
 from trade.experiments.results import row
-from trade.fit import Run
 from trade.flows import MLP, PowerScaled, SplineFlow, VolumePreservingFlow, spline_flow
 from trade.objectives import (
     BatchExpectation,
@@ -33,6 +32,7 @@ from trade.objectives import (
     Widening,
 )
 from trade.objectives.term import Objective
+from trade.run import Run
 from trade.sampling.importance import weighted_samples
 from trade.target import AbstractTarget
 from trade.targets import Augmented, MultiWell

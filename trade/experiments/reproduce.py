@@ -14,9 +14,10 @@ from trade import files
 from trade.errors import TradeError
 from trade.experiments.results import commit, hardware, record
 from trade.files import read_json, write_json
-from trade.fit import Run, fit
+from trade.fit import fit
 from trade.flows.recipes import Recipe
 from trade.objectives.term import Objective
+from trade.run import Run
 from trade.target import AbstractTarget
 from trade.training.loop import Schedule
 from trade.training.optimiser import Adam

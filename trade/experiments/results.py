@@ -83,6 +83,6 @@ def commit() -> str:
         return subprocess.run(["git", *arguments], cwd=here, capture_output=True, text=True, check=True).stdout.strip()
 
     try:
-        return git("rev-parse", "HEAD") + ("-dirty" if git("status", "--porcelain", "--", "trade") else "")
+        return git("rev-parse", "HEAD") + ("-dirty" if git("status", "--porcelain", "--", ":/trade") else "")
     except (OSError, subprocess.CalledProcessError):
         return "unknown"

@@ -17,7 +17,6 @@ from trade.evaluation.observables import observables
 from trade.experiments.cache import cached
 from trade.experiments.reproduce import Budget, Method
 from trade.experiments.results import row
-from trade.fit import Run
 from trade.flows import Convolutional, ConvolutionalFlow, LatticeFlow
 from trade.objectives import (
     CausalGrid,
@@ -32,6 +31,7 @@ from trade.objectives import (
     Trade,
 )
 from trade.objectives.term import Objective
+from trade.run import Run
 from trade.sampling.correction import metropolis
 from trade.sampling.importance import weighted_samples
 from trade.sampling.mcmc import MarkovChains

@@ -12,7 +12,6 @@ from trade.evaluation.calibration import coverage, ranks, uniformity_error
 from trade.evaluation.classifier import c2st
 from trade.experiments.reproduce import Budget, Method
 from trade.experiments.results import row
-from trade.fit import Run
 from trade.flows import MLP, spline_flow
 from trade.model import Model
 from trade.objectives import (
@@ -29,6 +28,7 @@ from trade.objectives import (
 )
 from trade.objectives.density import Density
 from trade.objectives.term import Objective
+from trade.run import Run
 from trade.target import AbstractTarget
 from trade.targets.two_moons import (
     Prior,

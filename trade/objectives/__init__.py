@@ -16,12 +16,14 @@ from trade.objectives.gradient import Gradient
 from trade.objectives.norm import Cauchy, Huber, Squared
 from trade.objectives.points import ModelPoints
 from trade.objectives.several import Sum
+from trade.objectives.term import Clock, Objective, Outcome, Problem, Report, Term
 from trade.objectives.trade import Trade
 
 __all__ = [
     "BatchExpectation",
     "Cauchy",
     "CausalGrid",
+    "Clock",
     "EnergyFree",
     "Fixed",
     "ForwardKL",
@@ -35,12 +37,17 @@ __all__ = [
     "GrowingInterval",
     "Huber",
     "ModelPoints",
+    "Objective",
+    "Outcome",
+    "Problem",
     "Ramp",
+    "Report",
     "ReverseKL",
     "Reweighted",
     "Squared",
     "StepBack",
     "Sum",
+    "Term",
     "Trade",
     "TrueDensity",
     "Widening",

@@ -101,7 +101,7 @@ class Ramp:
 class StepBack:
     """λ that grows from 1 to ``most`` as far as the model's own weights at the boundary values allow.
 
-    Data are finite, and a model learns them by heart; its own states are new at every step, and weighted by the true
+    Data are finite, and a model memorises them; its own states are new at every step, and weighted by the true
     density. Data find the modes, the density shapes them: once the ESS at the boundary is good, data step back. It is
     heard from the second term as the note ``boundary_ess``; without one λ stays 1.
 

@@ -16,7 +16,7 @@ def default_objective(target: AbstractTarget, boundaries: int = 1) -> Trade:
     """``Trade()``, energy-free without a density, with the target's symmetries.
 
     On a GPU it has four times the model's states, which cost little there; of large ones it has fewer. Not so of data:
-    the more of them a step sees, the sooner it knows them by heart.
+    the more of them a step sees, the sooner they are memorised.
 
     Args:
         target: The family of densities.

@@ -12,10 +12,10 @@ from matplotlib.figure import Figure
 
 from trade.evaluation.calibration import coverage, ranks
 from trade.files import write_bytes
-from trade.fit import Run, load
 from trade.model import Model
 from trade.report import figures, molecules
 from trade.report.run import density_grids, numbers
+from trade.run import Run, load
 from trade.target import AbstractTarget
 from trade.targets import TwoMoons
 from trade.targets.two_moons import radius_and_parameters, sample_posterior, tempered_pairs
@@ -125,7 +125,7 @@ def _cell(row: dict[str, Any], metric: str, *, bold: bool) -> str:
 
 
 def _densities(target: AbstractTarget, runs: Runs, results: dict[str, Any], *, kind: str, metric: str) -> Figure:
-    """Panels as in the paper's figures: the target first, then a row a method, of the first seed."""
+    """Panels as in the paper's figures: the target first, then one row per method, of the first seed."""
     found = sorted({r["condition"] for r in results["rows"]}, reverse=True)
     panels = [found[i] for i in np.linspace(0, len(found) - 1, 5).round().astype(int)]
 

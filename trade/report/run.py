@@ -11,9 +11,9 @@ import numpy as np
 from trade import files
 from trade.errors import TradeError
 from trade.files import read_json, write_bytes
-from trade.fit import Run, load
 from trade.model import Model
 from trade.report import figures, html
+from trade.run import Run, load
 from trade.sampling.importance import log_density_batch, weighted_samples
 from trade.target import AbstractTarget
 

@@ -87,7 +87,7 @@ class Augmented(AbstractTarget):
     def symmetry(self, key: Array, x: Array) -> Array:
         """A symmetry of the inner target, and the extra coordinates turned to a random direction.
 
-        Frames extended once are few points in a space this large, and a flow can learn them by heart; turned anew
+        Frames extended once are few points in a space this large, and a flow can memorise them; turned anew
         each time they are drawn, they never repeat.
         """
         key_inner, key_extra = jax.random.split(key)

@@ -85,7 +85,7 @@ def train(
         schedule: How often to report, evaluate and save.
         watch: How the best state is chosen, the boundary kept, and the end decided.
         seeds: Number of seeds, or None for one without a seed axis.
-        evaluate: Maps (flows, key) to what is judged, one entry a seed.
+        evaluate: Maps (flows, key) to what is judged, one entry per seed.
         directory: Where checkpoints and ``metrics.jsonl`` go.
         resume: Continue from the newest checkpoint in ``directory``.
         progress: Show a progress bar.

@@ -21,7 +21,7 @@ def plain(value: Any) -> Any:
 
 
 class MetricsLog:
-    """Rows in memory and, with a path, in a file. Losses are lists: one entry a seed."""
+    """Rows in memory and, with a path, in a file. Losses are lists: one entry per seed."""
 
     def __init__(self, path: Path | None, *, resume_at: int | None = None) -> None:
         self.path = path
@@ -40,7 +40,7 @@ class MetricsLog:
             files.append_text(self.path, json.dumps(row) + "\n")
 
     def newest(self, name: str, default: list[float]) -> list[float]:
-        """The last values reported under a name, one a seed."""
+        """The last values reported under a name, one per seed."""
         found = next((row[name] for row in reversed(self.rows) if row.get(name) is not None), default)
         return [float("nan") if v is None else v for v in found]
 

@@ -17,7 +17,7 @@ WHOLE = 0.999  # of the range
 
 
 class Judged(NamedTuple):
-    """What an evaluation found, one entry a seed.
+    """What an evaluation found, one entry per seed.
 
     Args:
         values: Numbers to report, by name.
@@ -71,7 +71,7 @@ class Watch:
         slack: Nats by which the boundary may get worse beyond its noise: the learning rate makes it rise and fall.
         damping: Factor on the trust in the propagation each time the boundary is being lost.
         least: The smallest trust; from it the way back is not too long.
-        most: The largest trust, where data are learned by heart and the density must shape them.
+        most: The largest trust, where data are memorised and the density must shape the model.
     """
 
     patience: float = 0.2

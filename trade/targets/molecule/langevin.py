@@ -71,7 +71,7 @@ class LeapfrogLangevin:
         lots = np.full(draws, self.thinning)
         lots[0] += self.thermalisation
         scalars = (jnp.asarray(v, float) for v in (self.step, self.friction, GAS_CONSTANT * temperature))
-        # As JAX arrays: NumPy's have reached a program compiled for the other precision, once and for no known reason.
+        # As JAX arrays, in the precision that is on when they are used.
         field = jax.tree.map(lambda a: jnp.asarray(a) if isinstance(a, np.ndarray) else a, field)
         frames, deviation = _frames(field, jnp.asarray(x, float), key, jnp.asarray(lots), *scalars)
         if not float(deviation) < LOOSE:

@@ -1,0 +1,176 @@
+"""``Run``: the models of a finished training, what was measured on the way, and how far they can be trusted."""
+
+from dataclasses import dataclass, field, replace
+from functools import cached_property
+from pathlib import Path
+from typing import Any
+
+import jax
+from flowjax.distributions import AbstractDistribution
+from jax import Array
+from jax.typing import ArrayLike
+
+from trade import check, files, saved
+from trade.config import from_json
+from trade.data import Data, examine, hold_out, make_problem
+from trade.errors import TradeError
+from trade.evaluation.divergence import Estimate
+from trade.evaluation.free_energy import FreeEnergy, by_importance, by_integration, evidence
+from trade.evaluation.verdict import Verdict, Witness, judge
+from trade.flows.recipes import Recipe
+from trade.model import Model
+from trade.sampling.importance import Weighted, weighted_samples
+from trade.target import AbstractTarget
+
+
+@dataclass(frozen=True)
+class Run:
+    """A finished run: its models and what was measured on the way.
+
+    Args:
+        target: The target it was trained for, if at hand.
+        final: The model of each seed after the last step.
+        best: The model of each seed with the lowest score: the NLL of held-out data and the ESS over the range, or
+            the NLL of validation data.
+        metrics: The rows of ``metrics.jsonl``.
+        settings: What is saved beside the arrays.
+        witness: Of a run just trained: what its verdict needs beside the models.
+        told: Of a run that was loaded: the verdicts saved with it.
+    """
+
+    target: AbstractTarget | None
+    final: tuple[Model, ...]
+    best: tuple[Model, ...]
+    metrics: list[dict[str, Any]] = field(default_factory=list, repr=False)
+    settings: dict[str, Any] = field(default_factory=dict, repr=False)
+    witness: Witness | None = field(default=None, repr=False)
+    told: tuple[Verdict, ...] = field(default=(), repr=False)
+
+    @property
+    def verdict(self) -> Verdict:
+        """How far ``model`` can be trusted, and why."""
+        return self.verdicts[0]
+
+    @cached_property
+    def verdicts(self) -> tuple[Verdict, ...]:
+        """The verdict on the best model of each seed."""
+        if self.told:
+            return self.told
+        return tuple(judge(model, self._target(), self.witness or Witness()) for model in self.best)
+
+    @property
+    def model(self) -> Model:
+        """The best model of the first seed."""
+        return self.best[0]
+
+    def _target(self) -> AbstractTarget:
+        if self.target is None:
+            raise TradeError("This run was loaded without its target: give trade.load(..., target=...).")
+        return self.target
+
+    def weighted(self, key: Array, n: int, c: float, observation: ArrayLike | None = None) -> Weighted:
+        """n samples at c with importance weights to the target, and their ESS."""
+        return weighted_samples(self.model, self._target(), key, n, c, observation)
+
+    def log_partition(
+        self, *, method: str = "importance", samples: int = 10_000, points: int = 33, key: Array | None = None
+    ) -> FreeEnergy:
+        """log Z(c) - log Z(c0) over the whole range, with errors.
+
+        Args:
+            method: ``"importance"`` (each c on its own) or ``"integral"`` (of d log Z/du).
+            samples: Samples at each condition.
+            points: Number of conditions.
+            key: Randomness; fixed by default.
+        """
+        methods = {"importance": by_importance, "integral": by_integration}
+        if method not in methods:
+            raise TradeError(f"log_partition method must be 'importance' or 'integral', got {method!r}.")
+        condition = self.model.condition
+        reference = condition.boundary[-1] if condition.boundary else condition.high
+        key = jax.random.key(0) if key is None else key
+        return methods[method](self.model, self._target(), key, reference=reference, points=points, samples=samples)
+
+    def evidence(
+        self, observation: ArrayLike | None = None, *, samples: int = 20_000, key: Array | None = None
+    ) -> Estimate:
+        """log p(y) of a power posterior trained over β from 0 to 1, with its error."""
+        key = jax.random.key(0) if key is None else key
+        return evidence(self.model, self._target(), key, observation, samples=samples)
+
+    def save(self, directory: str | Path, *, overwrite: bool = False) -> None:
+        """Write the models, settings, metrics and the verdict, as data only.
+
+        Args:
+            directory: A new or empty directory.
+            overwrite: Replace a run that is there, if nothing but a run is.
+        """
+        place = files.as_path(directory, "directory")
+        files.check_directory(place, overwrite=overwrite)
+
+        if files.is_run(place):
+            with files.locked(place):
+                pass  # nobody writes there
+        with files.moved_aside(place):
+            saved.save_models(place, self.final, self.best, self.settings, self.metrics)
+            if self.told or self.witness is not None:
+                saved.save_verdicts(place, [v.to_json() for v in self.verdicts])
+
+    def examined(self, data: Data | None = None) -> "Run":
+        """The run with its verdicts made anew.
+
+        Args:
+            data: States at the boundary values, best those that were not trained on; without any, a lost mode of the
+                data is not seen.
+        """
+        target = self._target()
+        problem = make_problem(target, data)
+        apart = hold_out(problem, 1.0)[1] if problem.data else ()
+        witness = Witness(apart, examine(problem), skipped(self.metrics))
+        return replace(self, witness=witness, told=())
+
+
+def load(
+    directory: str | Path, *, flow: AbstractDistribution | Recipe | None = None, target: AbstractTarget | None = None
+) -> Run:
+    """Load a saved run. No code from the directory is run.
+
+    Args:
+        directory: What ``Run.save`` or ``fit(out=...)`` wrote.
+        flow: A flow of the same structure, or its recipe, when its class is not registered.
+        target: The target, when its class is not registered.
+
+    Returns:
+        The run.
+    """
+    if target is not None and not isinstance(target, AbstractTarget):
+        raise TradeError(f"target must be a trade.Target, got {type(target).__name__}.")
+    place = files.as_path(directory, "directory")
+    if flow is not None and not isinstance(flow, AbstractDistribution):
+        flow = built(flow, jax.random.key(0))
+    found = saved.load_models(place, flow)
+    if target is not None:
+        saved.check_target(found.settings, target)
+    target = found.target if target is None else target
+    if target is not None:  # the boundary and the chart that the run was trained with
+        target = target.with_condition(from_json(found.settings["condition"]))
+    told = tuple(Verdict.from_json(v) for v in found.verdicts)
+    return Run(target, found.final, found.best, found.metrics, found.settings, told=told)
+
+
+def skipped(rows: list[dict[str, Any]]) -> float:
+    """Part of the steps that changed nothing, in the worst seed."""
+    counts = [max(row["skipped"]) for row in rows if row.get("skipped")]
+    return counts[-1] / max(rows[-1]["step"], 1) if counts else 0.0
+
+
+def built(flow: Any, key: Array) -> AbstractDistribution:
+    """A flow from a recipe, or from a user's function of a key."""
+    build: Any = getattr(flow, "build", flow)
+    if isinstance(flow, type) or not callable(build):
+        raise TradeError(
+            f"flow must be a recipe such as trade.flows.SplineFlow(...), a flowjax distribution, or a function of a"
+            f" key, got {check.shown(flow)}."
+        )
+    found: Any = check.called("flow", build, key)
+    return found
