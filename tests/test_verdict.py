@@ -99,7 +99,7 @@ def test_an_end_that_is_out_of_reach():
     assert run.verdict.level == "usable with weights"
     ((low, high),) = run.verdict.usable
     assert 1e-5 < low < high == 1.0
-    assert "not beyond" in str(run.verdict)
+    assert "only; smallest" in str(run.verdict)
     assert "does not follow from c = 1e-05" in str(run.verdict)
 
 

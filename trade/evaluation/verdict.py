@@ -48,7 +48,7 @@ class Verdict:
     Args:
         level: ``good`` (samples can be used as they are), ``usable with weights``, ``not usable``, or ``not checked``
             where there is no density to check against.
-        usable: Intervals of the condition in which weights can be used.
+        usable: Intervals of the condition in which weights can be used; those of ``not usable`` are empty.
         reasons: Why it is not better, one sentence each, the worst first.
         advice: What to try next.
         table: By condition: ess, ess_error, largest (weight), khat, log_z (absolute), log_z_error.
@@ -67,7 +67,7 @@ class Verdict:
             return self.level
         whole = len(self.usable) == 1 and self.usable[0] == (self.table["c"][0], self.table["c"][-1])
         where = " and ".join(f"from c = {a:.4g} to {b:.4g}" for a, b in self.usable)
-        text = self.level if whole or self.level != "usable with weights" else f"{self.level} {where}, not beyond"
+        text = self.level if whole or self.level != "usable with weights" else f"{self.level} {where} only"
         c, ess, error = min(zip(self.table["c"], self.table["ess"], self.table["ess_error"], strict=True), key=_second)
         return f"{text}; smallest ESS {ess:.1%} ± {error:.1%} at c = {c:.4g}"
 
@@ -221,26 +221,13 @@ def can_be_used(q: Quality) -> bool:
     return tame and q.ess >= LEAST_ESS
 
 
-def _ranges(
-    condition: Any, grid: np.ndarray, qualities: list[Quality]
-) -> tuple[tuple[tuple[float, float], ...], Level]:
-    """Intervals around the boundary values in which weights can be used, and the level that they allow."""
+def _ranges(condition: Any, grid: np.ndarray, qualities: list[Quality]) -> tuple[Intervals, Level]:
+    """Intervals in which weights can be used, and the level that they allow: weights need no others than their own."""
     fine = np.array([can_be_used(q) for q in qualities])
-    starts = condition.boundary or (condition.high,)
-    found: set[tuple[float, float]] = set()
-    for start in starts:
-        i = int(np.argmin(np.abs(grid - start)))
-        if not fine[i]:
-            continue
-        low = high = i
-        while low > 0 and fine[low - 1]:
-            low -= 1
-        while high < len(grid) - 1 and fine[high + 1]:
-            high += 1
-        found.add((float(grid[low]), float(grid[high])))
-    usable = tuple(sorted(found))
+    edges = np.flatnonzero(np.diff(np.concatenate([[False], fine, [False]]).astype(int)))
+    usable = tuple((float(grid[a]), float(grid[b - 1])) for a, b in edges.reshape(-1, 2))
     part = sum(float(np.diff(np.asarray(condition.chart(np.array(pair))))[0]) for pair in usable) / 2.0
-    if not usable or part < LEAST_PART:
+    if part < LEAST_PART:
         return usable, "not usable"
     good = fine.all() and all(q.ess >= GOOD_ESS and q.khat <= LARGEST_KHAT for q in qualities)
     return usable, "good" if good else "usable with weights"

@@ -8,7 +8,7 @@ import numpy as np
 from jax.typing import ArrayLike
 
 FEWEST = 10.0  # weights that count
-NEAR = 0.9  # of the largest weight, of a mean to which all are near
+NEAR = 0.3  # of the largest weight, of a mean to which all are near: no tail can be seen there
 LARGEST_KHAT = 0.7  # beyond it neither a mean weight nor its error can be believed (Vehtari et al., arXiv 1507.02646)
 
 
