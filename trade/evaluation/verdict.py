@@ -32,7 +32,7 @@ Intervals = tuple[tuple[float, float], ...]
 
 GRID = 17  # conditions over the range
 SAMPLES = 1_000  # at each of them, at a time
-ROUNDS = 8
+ROUNDS = 4
 OBSERVED = 4  # observations at each condition, for a target that takes any
 GOOD_ESS = 0.9  # of a model that needs no weights: a KL divergence of about 0.05
 LEAST_ESS = 0.01  # of weights that can still be used
