@@ -148,6 +148,18 @@ def test_an_exact_model_is_good():
     assert str(verdict).startswith("Verdict: good; smallest ESS 100.0%")
 
 
+def test_a_boundary_value_beside_a_condition_of_the_grid_is_no_alarm():
+    """The middle of this range is one but for six digits: two routes to log Z once differed by a nat there."""
+    target = family(0.16238, 6.15848, d=2)
+    spread = target.condition.slope
+    middle = 0.5 * (np.log(0.16238) + np.log(6.15848))
+    model = Model(LinearGaussian(log_scale=0.5 * middle, rate=0.5 * spread, d=2), target.condition)
+    verdict = judge(model, target, Witness())
+    assert np.min(np.diff(np.log(verdict.table["c"]))) > 0.01
+    assert 1.0 in verdict.table["c"]
+    assert (verdict.level, verdict.reasons) == ("good", ())
+
+
 def test_without_a_density_there_is_no_check_and_it_says_so():
     target = PowerPosterior(lambda x: -0.5 * (x**2).sum(), shape=(2,))
     verdict = judge(Model(LinearGaussian(d=2), target.condition), target, Witness())

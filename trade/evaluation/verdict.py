@@ -130,8 +130,7 @@ def judge(model: Model, target: AbstractTarget, witness: Witness, key: Array | N
         fatal = any(f.severity == "fatal" for f in findings)
         return _verdict("not usable" if fatal else "not checked", (), findings, {})
     condition = model.condition
-    grid = np.unique(np.concatenate([condition.grid(GRID), condition.boundary]))
-    grid = grid[np.append(np.diff(grid) > 1e-9 * (condition.high - condition.low), True)]
+    grid = _conditions(condition)
     weighed = _weigh_grid(model, target, grid, observations, key)
     qualities = [_mean_quality(log_w) for log_w in weighed.log_weight]
     usable, level = _ranges(condition, grid, qualities)
@@ -147,6 +146,16 @@ def judge(model: Model, target: AbstractTarget, witness: Witness, key: Array | N
         level = "usable with weights"
     table = {"c": grid.tolist(), **{n: [float(getattr(q, n)) for q in qualities] for n in Quality._fields}}
     return _verdict(level, usable if level != "not usable" else (), findings, table)
+
+
+def _conditions(condition: Any) -> np.ndarray:
+    """A grid over the range in which boundary values take the place of what lies close to them.
+
+    Two conditions that differ by rounding would have a slope of their own, and an integral over it.
+    """
+    u, c = np.linspace(-1.0, 1.0, GRID), condition.grid(GRID)
+    away = np.min(np.abs(u[:, None] - condition.walls), axis=1, initial=np.inf) > 0.2 / (GRID - 1)
+    return np.unique(np.concatenate([c[away], condition.boundary]))
 
 
 def _verdict(level: Level, usable: tuple, findings: list[Finding], table: dict[str, list[float]]) -> Verdict:

@@ -5,6 +5,7 @@ from typing import Any
 
 import matplotlib as mpl
 import numpy as np
+from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from matplotlib.ticker import LogLocator, NullFormatter, PercentFormatter, StrMethodFormatter
 from scipy.interpolate import CubicSpline
@@ -330,11 +331,11 @@ def free_energy(
     if exact:
         top.plot(*exact, color="black", lw=1.2, label="exact")
     for (label, curve), colour, marker in zip(curves.items(), (BLUE, ORANGE), "os", strict=False):
-        top.errorbar(curve.c, curve.log_z, 2 * curve.error, fmt=marker, ms=3.5, color=colour, label=label, lw=1)
+        _with_errors(top, curve, curve.log_z, marker, colour, label)
         if exact:
             chart = np.log if log else np.asarray
             difference = curve.log_z - CubicSpline(chart(exact[0]), exact[1])(chart(curve.c))
-            axes[1, 0].errorbar(curve.c, difference, 2 * curve.error, fmt=marker, ms=3.5, color=colour, lw=1)
+            _with_errors(axes[1, 0], curve, difference, marker, colour, label)
     reference = next(iter(curves.values())).reference
     top.set(ylabel=f"log Z(c) - log Z({reference:g})")
     top.legend()
@@ -343,6 +344,16 @@ def free_energy(
         axes[1, 0].set(ylabel="minus exact (±2σ)")
     _condition_axis(axes[-1, 0], log=log)
     return figure
+
+
+def _with_errors(axis: Axes, curve: FreeEnergy, values: np.ndarray, marker: str, colour: str, label: str) -> None:
+    """Points with two standard errors; hollow ones where the error is infinite."""
+    known = np.isfinite(curve.error)
+    style = {"ms": 3.5, "color": colour, "lw": 1}
+    axis.errorbar(curve.c[known], values[known], 2 * curve.error[known], fmt=marker, label=label, **style)
+    if not known.all():
+        more = f"{label}, error not known"
+        axis.plot(curve.c[~known], values[~known], marker, mfc="white", label=more, **style)
 
 
 def _series(metrics: list[dict[str, Any]], name: str) -> tuple[np.ndarray, np.ndarray]:
