@@ -44,11 +44,8 @@ def demo(
 
     settings = Demo(steps=steps, baseline_steps=baseline_steps, seed=seed)
     files.check_directory(out, overwrite=overwrite)
-    if files.is_run(out):
-        if not _is_demo(out):
-            raise TradeError(f"{out} does not hold a demo, so --overwrite does not touch it: give another --out.")
-        with files.locked(out):
-            pass  # nobody writes there
+    if files.is_run(out) and not _is_demo(out):
+        raise TradeError(f"{out} does not hold a demo, so --overwrite does not touch it: give another --out.")
     with files.moved_aside(out):
         _demo(out, settings, resume=False)
 

@@ -226,6 +226,9 @@ def check_directory(directory: Path, *, overwrite: bool) -> None:
 def moved_aside(directory: Path) -> Iterator[None]:
     """Make room for a new directory; what stood there is deleted last, and comes back if nothing took its place."""
     aside = directory.with_name(f".trade-{directory.name}.old.{os.getpid()}.tmp")
+    if is_run(directory):
+        with locked(directory):
+            pass  # nobody writes there
     with in_words("could not be moved aside", directory):
         shutil.rmtree(aside, ignore_errors=True)
         if directory.exists():

@@ -107,10 +107,6 @@ class Run:
         """
         place = files.as_path(directory, "directory")
         files.check_directory(place, overwrite=overwrite)
-
-        if files.is_run(place):
-            with files.locked(place):
-                pass  # nobody writes there
         with files.moved_aside(place):
             saved.save_models(place, self.final, self.best, self.settings, self.metrics)
             if self.told or self.witness is not None:
