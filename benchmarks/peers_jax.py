@@ -80,14 +80,18 @@ def _training(
     """Chunks of the package's own loop, for its own flow or another: Eq. 20 as the peers have it, or the default."""
     sizes = {"conditions_per_step": size.conditions, "points_per_condition": size.points}
     # From the first step on the whole range, as the peers do.
-    residual = trade.Gradient(
-        trade.GrowingInterval(full_at=0.0), trade.ModelPoints(wider=0.0), norm=trade.Squared(), reweighted=0.0, **sizes
+    residual = trade.objectives.Gradient(
+        trade.objectives.GrowingInterval(full_at=0.0),
+        trade.objectives.ModelPoints(wider=0.0),
+        penalty=trade.objectives.Squared(),
+        reweighted=0.0,
+        **sizes,
     )
-    likelihood = trade.ForwardKL(batch=size.batch)
+    likelihood = trade.objectives.ForwardKL(batch=size.batch)
     objective = (
-        trade.Trade(trade.Gradient(**sizes), likelihood, start=0)
+        trade.Trade(trade.objectives.Gradient(**sizes), likelihood, start=0)
         if default
-        else trade.Trade(residual, likelihood, trade.Ramp(), start=0)
+        else trade.Trade(residual, likelihood, trade.objectives.Ramp(), start=0)
     )
     program = Program(objective, trade.Adam(LEARNING_RATE, clip=CLIP), TOTAL)
     learner, done = begin(program, flow, problem, jax.random.key(1)), 0

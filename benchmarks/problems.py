@@ -478,7 +478,7 @@ def _bounded_prior() -> ZooProblem:
     trials, counts = np.array([30.0, 40.0, 50.0]), np.array([25.0, 19.0, 12.0])
 
     def log_density(x: Array, c: Array) -> Array:
-        p = jnp.clip(x, 1e-6, 1.0 - 1e-6)  # the logarithms stay finite on the walls
+        p = jnp.clip(x, 1e-6, 1.0 - 1e-6)  # the logarithms stay finite on the boundaries
         p = jnp.stack([p[0], p[0] * p[1], p[1] * p[2]])
         inside = jnp.all((x >= 0.0) & (x <= 1.0))
         return jnp.where(inside, c * jnp.sum(counts * jnp.log(p) + (trials - counts) * jnp.log1p(-p)), -1e4)
@@ -494,7 +494,7 @@ def _bounded_prior() -> ZooProblem:
 
     def draw(rng: np.random.Generator, n: int, c: float) -> np.ndarray:
         x = rng.random((n, 3)) if c == 0.0 else expit(grid(c).draw(rng, n))
-        return np.clip(x, 1e-7, 1.0 - 1e-7)  # float32 would round some onto the walls
+        return np.clip(x, 1e-7, 1.0 - 1e-7)  # float32 would round some onto the boundaries
 
     condition = Condition(0.0, 1.0, scale="linear", boundary=0.0)
     make = partial(Target, log_density, (3,), condition, bounds=((0.0, 1.0),) * 3)

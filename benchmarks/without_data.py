@@ -24,8 +24,7 @@ from benchmarks.zoo import Options as ZooOptions
 from benchmarks.zoo import chosen, measured
 from trade.evaluation.free_energy import log_mean_weight
 from trade.experiments.results import commit, hardware
-from trade.files import write_json
-from trade.training.metrics import plain
+from trade.files import plain, write_json
 
 REGRESSIONS = (3, 4, 5, 6, 7, 8, 3, 5, 6, 8)  # coefficients of each
 

@@ -2,7 +2,9 @@
 
 import math
 import operator
+import warnings
 from collections.abc import Callable
+from importlib import import_module
 from math import prod
 from numbers import Real
 from typing import Any, TypeVar
@@ -152,7 +154,7 @@ def function(value: object, name: str, of: str = "") -> None:
         raise TradeError(f"{name} must be a function{of and ' of '}{of}, got {shown(value)}.")
 
 
-def instance(value: object, kind: type | tuple[type, ...], name: str, takes: str) -> None:
+def instance(value: object, kind: Any, name: str, takes: str) -> None:
     """Refuse an object of another class."""
     if not isinstance(value, kind):
         raise TradeError(f"{name} must be {takes}, got {shown(value)}.")
@@ -221,6 +223,27 @@ def called(name: str, function: Callable[..., T], *arguments: Any) -> T:
         raise
     except Exception as error:
         raise TradeError(f"{name} failed: {reason(error)}.") from error
+
+
+def library(name: str, extra: str = "export") -> Any:
+    """A library that only some users need, imported when it is used, or one sentence on how to have it.
+
+    Args:
+        name: The module, such as ``"mdtraj"``.
+        extra: Which of our extras installs it.
+
+    Returns:
+        The module.
+    """
+    try:
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")  # what a library has to say about itself
+            return import_module(name)
+    except ImportError as error:
+        package = name.split(".", maxsplit=1)[0]
+        raise TradeError(
+            f"This needs {package}, which cannot be imported ({reason(error)}): pip install 'trade-flows[{extra}]'."
+        ) from error
 
 
 def _of(owner: object, name: str) -> str:

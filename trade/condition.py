@@ -63,7 +63,7 @@ class Condition:
             check.numbers(self, "knee", low=0, open_low=True, takes=takes)
             if self.scale != "linear" or len(self.boundary) != 1:
                 raise TradeError(f"Condition knee must be {takes}, got {self.knee!r}.")
-        for one, two, apart in zip(self.boundary, self.boundary[1:], np.diff(self.walls), strict=False):
+        for one, two, apart in zip(self.boundary, self.boundary[1:], np.diff(self.boundary_u), strict=False):
             if apart < CLOSEST:
                 raise TradeError(f"Condition boundary values {one!r} and {two!r} are the same or too close: give one.")
 
@@ -74,7 +74,15 @@ class Condition:
             return np.asarray(values).astype(jnp.result_type(float))
 
     def check(self, c: float, name: str = "condition") -> float:
-        """Return c as a float, or refuse it when it lies outside the range."""
+        """Return c as a float, or refuse it when it lies outside the range by more than rounding.
+
+        Args:
+            c: A condition.
+            name: What an error message calls it.
+
+        Returns:
+            The condition.
+        """
         value = check.number(c, f"The {name}", takes="a number")
         slack = 1e-6 * (self.high - self.low)
         below = min(slack, 1e-3 * self.low) if self.scale == "log" else slack  # log c must exist
@@ -84,8 +92,31 @@ class Condition:
             )
         return value
 
+    def check_all(self, conditions: float | Iterable[float]) -> tuple[float, ...]:
+        """One condition or several as a tuple, or refuse them: each must lie within the range, and no two be alike.
+
+        Args:
+            conditions: A number, or some numbers.
+
+        Returns:
+            The conditions, in the order given.
+        """
+        several = isinstance(conditions, Iterable) and getattr(conditions, "ndim", 1) > 0
+        values: Any = conditions if several else (conditions,)
+        found = tuple(self.check(c) for c in values)
+        if not found or len(set(found)) < len(found):
+            raise TradeError(f"conditions must be one number, or several that differ, got {check.shown(conditions)}.")
+        return found
+
     def with_boundary(self, values: Iterable[float]) -> "Condition":
-        """The same condition with other boundary values."""
+        """The same condition with other boundary values.
+
+        Args:
+            values: The boundary values, in any order.
+
+        Returns:
+            The new condition.
+        """
         return replace(self, boundary=tuple(values))
 
     def _stretched(self, c: Any, of: ModuleType) -> Any:
@@ -122,40 +153,92 @@ class Condition:
         return 0.5 * (high - low)
 
     def chart(self, c: ArrayLike) -> Array:
-        """The chart u(c), which is -1 at ``low`` and 1 at ``high``."""
+        """The chart u(c), which is -1 at ``low`` and 1 at ``high``.
+
+        Args:
+            c: Conditions, of any shape.
+
+        Returns:
+            Their chart coordinates, of the same shape.
+        """
         check.array(c, "c")
         return self._stretched(jnp.asarray(c, dtype=jnp.result_type(float)), jnp) / self.slope
 
     def unchart(self, u: ArrayLike) -> Array:
-        """The condition c at chart coordinate u."""
+        """The condition c at chart coordinate u.
+
+        Args:
+            u: Chart coordinates, of any shape.
+
+        Returns:
+            Their conditions, of the same shape.
+        """
         check.array(u, "u")
         return self._unstretched(self.slope * jnp.asarray(u), jnp)
 
     @property
-    def walls(self) -> np.ndarray:
+    def boundary_u(self) -> np.ndarray:
         """The chart coordinates of the boundary values, in NumPy: never traced."""
         return self._stretched(np.asarray(self.boundary, dtype=float), np) / self.slope
 
     def boundary_chart(self) -> Array:
-        """The chart coordinates of the boundary values."""
+        """The chart coordinates of the boundary values, refused where there are none.
+
+        Returns:
+            A vector, increasing, with one entry per boundary value.
+        """
         if not self.boundary:
             raise TradeError("The condition has no boundary value: give data or Condition(boundary=...).")
-        return jnp.asarray(self.walls, jnp.result_type(float))
+        return jnp.asarray(self.boundary_u, jnp.result_type(float))
 
     def nearest_boundary(self, u: ArrayLike) -> Array:
-        """Index of the boundary value nearest to u in the chart."""
+        """Index of the boundary value nearest to u in the chart.
+
+        Args:
+            u: Chart coordinates, of any shape.
+
+        Returns:
+            Indices into ``boundary``, of the same shape.
+        """
         distance = jnp.abs(jnp.asarray(u)[..., None] - self.boundary_chart())
         return jnp.argmin(distance, axis=-1)
 
     def grid(self, points: int) -> np.ndarray:
-        """Conditions evenly spaced in the chart over the whole range."""
+        """Conditions evenly spaced in the chart over the whole range.
+
+        Args:
+            points: How many, 2 or more.
+
+        Returns:
+            The conditions, increasing, of shape (points,); the first is ``low`` and the last ``high``.
+        """
         points = check.integer(points, "points", 2)
         c = self._unstretched(self.slope * np.linspace(-1.0, 1.0, points), np)
         c[0], c[-1] = self.low, self.high
         return c
 
     def grid_with_boundary(self, points: int) -> np.ndarray:
-        """Sorted chart coordinates of ``points`` grid points, boundary values among them."""
+        """Sorted chart coordinates of an even grid, with the boundary values among them.
+
+        Args:
+            points: About how many, boundary values included; a grid point at a boundary value is not repeated.
+
+        Returns:
+            The chart coordinates, increasing.
+        """
         inner = np.linspace(-1.0, 1.0, max(check.integer(points, "points", 2) - len(self.boundary), 2))
-        inner = inner[np.min(np.abs(inner[:, None] - self.walls), axis=1, initial=np.inf) > CLOSEST]
-        return np.sort(np.concatenate([inner, self.walls]))
+        inner = inner[np.min(np.abs(inner[:, None] - self.boundary_u), axis=1, initial=np.inf) > CLOSEST]
+        return np.sort(np.concatenate([inner, self.boundary_u]))
+
+
+def check_condition(condition: object, *, positive: str = "", name: str = "condition") -> None:
+    """Refuse what is no condition, or one that reaches zero where that has no meaning.
+
+    Args:
+        condition: What was given.
+        positive: What has no meaning at zero and below, such as a temperature; empty where all is well there.
+        name: What the user calls it.
+    """
+    check.instance(condition, Condition, name, "a trade.Condition")
+    if positive and not condition.low > 0:  # pyright: ignore
+        raise TradeError(f"{name} must begin above zero for {positive}, got low={condition.low:g}.")  # pyright: ignore

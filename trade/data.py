@@ -1,6 +1,8 @@
 """What ``fit`` is given, checked: data by boundary value, what they say of the density, and the part held out."""
 
 from collections.abc import Mapping
+from dataclasses import replace
+from math import prod
 from typing import Any
 
 import jax
@@ -9,11 +11,12 @@ import numpy as np
 from jax import Array
 
 from trade import check
+from trade.condition import Condition
 from trade.errors import TradeError, UnknownError
 from trade.evaluation.belonging import Finding, check_data_belongs, check_slope
 from trade.evaluation.monitor import States
 from trade.objectives.term import Problem
-from trade.target import AbstractTarget, check_condition_dependence, check_target, with_knee
+from trade.target import AbstractTarget, check_target
 
 Data = Mapping[float, Any]
 
@@ -122,3 +125,64 @@ def examine(problem: Problem) -> tuple[Finding, ...]:
         if i == 0:
             check_slope(problem.target, x, y)
     return tuple(found)
+
+
+def check_condition_dependence(target: AbstractTarget, x: Array, y: Array | None = None) -> None:
+    """Refuse a target whose ∂_c log q is not finite, or the same for every given state.
+
+    Args:
+        target: The family of densities.
+        x: A batch of states inside the support, usually data.
+        y: The observations that belong to them, if the target takes any.
+    """
+    u = jnp.linspace(-0.9, 0.9, 5)
+    ys_axis = None if y is None else 0
+    log_q = jax.vmap(target.log_density_at, in_axes=(0, None, ys_axis))(x, u[2], y)
+    if not bool(jnp.isfinite(log_q).any()):
+        raise TradeError(f"The log density is not finite at any of the {len(x)} data that were checked.")
+    over_x = jax.vmap(target.score, in_axes=(0, None, ys_axis))
+    try:
+        scores = jax.vmap(lambda v: over_x(x, v, y))(u)
+    except TradeError:
+        raise
+    except Exception as error:
+        text = f"log_density cannot be differentiated with respect to c: {check.reason(error)}."
+        raise TradeError(text) from error
+    finite = jnp.isfinite(scores)
+    if not bool(finite.any()):
+        raise TradeError("The derivative of log_density with respect to c is not finite at any data point.")
+    if not bool(finite.all()):
+        c = float(target.condition.unchart(u[int(jnp.argmin(finite.all(axis=1)))]))
+        raise TradeError(
+            "The derivative of log_density with respect to c is not finite at"
+            f" {int((~finite).sum())} of {finite.size} checked data points, for example at c = {c:g}."
+        )
+    if len(x) > 1 and bool(jnp.all(scores == scores[:, :1])):
+        raise TradeError(
+            "The dependence of log_density on c is constant (its derivative is the same at every data point,"
+            f" {float(scores[0, 0]):g}): TRADE needs a dependence on the condition that changes with x."
+        )
+
+
+def with_knee(target: AbstractTarget, condition: Condition, x: Array) -> Condition:
+    """The condition with a chart that suits a power: linear near a boundary value at an end, logarithmic beyond.
+
+    Where log q = a(x) + c b(x), as from a prior to a posterior, a density that contracts in d dimensions changes at a
+    speed of √(d/2)/c: constant in log c, from c = √(d/2)/s on, where s is the speed at the boundary value, the standard
+    deviation of b there. Other conditions come back as they are.
+
+    Args:
+        target: The family of densities, without observations.
+        condition: Its condition with the boundary values filled in.
+        x: States at the boundary value.
+    """
+    ends = condition.scale == "linear" and condition.knee is None and len(condition.boundary) == 1
+    if not ends or target.observation_shape is not None or min(abs(abs(condition.boundary_u) - 1.0)) > 1e-6:
+        return condition
+    c = jnp.linspace(condition.low, condition.high, 4)
+    slopes = jax.vmap(lambda t: jax.vmap(lambda v: target.condition_derivative(v, t))(x))(c)
+    speed = float(jnp.std(slopes[0]))
+    if not jnp.allclose(slopes, slopes[:1], rtol=1e-3, atol=1e-3 * speed) or not speed > 0:
+        return condition
+    knee = (prod(target.shape) / 2) ** 0.5 / speed
+    return replace(condition, knee=knee) if knee < 0.5 * (condition.high - condition.low) else condition

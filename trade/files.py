@@ -8,6 +8,7 @@ import contextlib
 import hashlib
 import io
 import json
+import math
 import os
 import re
 import shutil
@@ -103,6 +104,17 @@ def read_bytes(path: Path) -> bytes:
 
 
 _NUMBERS = re.compile(r"\[\n([-+.,\s\deE]+)\n\s*\]")
+
+
+def plain(value: Any) -> Any:
+    """Strict JSON: a number that is not finite becomes null."""
+    if isinstance(value, float) and not math.isfinite(value):
+        return None
+    if isinstance(value, dict):
+        return {k: plain(v) for k, v in value.items()}
+    if isinstance(value, list | tuple):
+        return [plain(v) for v in value]
+    return value
 
 
 def write_json(path: Path, content: Any) -> None:

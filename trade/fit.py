@@ -19,7 +19,7 @@ from trade.errors import NonFiniteError, TradeError
 from trade.evaluation.monitor import Monitor
 from trade.evaluation.verdict import Witness
 from trade.flows.default import default_flow
-from trade.flows.recipes import Recipe
+from trade.flows.flow import Recipe
 from trade.flows.standardise import adapt_to_data
 from trade.model import Model, check_flow
 from trade.objectives.default import default_objective
@@ -58,6 +58,7 @@ def fit(
     resume: bool = False,
     progress: bool = True,
     notes: Mapping[str, Any] | None = None,
+    callback: Callable[[dict[str, Any]], object] | None = None,
 ) -> Run:
     """Train a conditional flow on data at the boundary and on the known dependence on c.
 
@@ -86,6 +87,9 @@ def fit(
         resume: Continue the run in ``out``.
         progress: Show a progress bar.
         notes: Anything to keep with the saved settings.
+        callback: A function of a dictionary, called with each row of metrics after it is written, for example
+            ``trade.training.TensorBoard("logs")``. Of a run that is resumed it gets only the rows that are new. If it
+            fails, training stops with a ``TradeError``; what is in ``out`` is whole, and can be resumed.
 
     Returns:
         The finished run, with the best model of each seed; ``run.verdict`` says how far it can be trusted.
@@ -106,6 +110,8 @@ def fit(
         raise TradeError("resume=True needs the run directory as out=...")
     if notes is not None and not isinstance(notes, Mapping):
         raise TradeError(f"notes must be a dictionary, got {type(notes).__name__}.")
+    if callback is not None:
+        check.function(callback, "callback", "one row of metrics")
     if directory is not None:
         saved.check_place(directory, resume=resume)
     keep_compiled()
@@ -147,6 +153,7 @@ def fit(
                 resume=resume,
                 progress=progress,
                 key=jax.random.fold_in(keys[0], 2),
+                callback=callback,
             )
         except NonFiniteError as error:  # perhaps the data said so before
             raise NonFiniteError(" ".join([str(error), *[f.text for f in findings if f.severity == "fatal"]])) from None
@@ -208,12 +215,12 @@ class _Chosen:
         if isinstance(optimiser, optax.GradientTransformation):
             optimiser = Given(optimiser)
         for name, value, kind, takes in (
-            ("optimiser", optimiser, Adam | Given, "trade.Adam, trade.OneCycle or a transformation of Optax"),
+            ("optimiser", optimiser, Adam | Given, "trade.Adam, trade.training.OneCycle or a transformation of Optax"),
             ("schedule", schedule, Schedule, "a trade.Schedule"),
-            ("watch", watch, Watch, "a trade.Watch"),
+            ("watch", watch, Watch, "a trade.training.Watch"),
         ):
             if value is not None:
-                check.instance(value, kind, name, takes)  # pyright: ignore
+                check.instance(value, kind, name, takes)
         watch = replace(watch or Watch(), **({} if minutes is None else {"minutes": minutes}))
         return cls(objective, optimiser or Adam(), steps, seed, schedule or Schedule.of(steps), watch, left_open)
 
@@ -243,7 +250,7 @@ def _make_flow(flow: Any, objective: Objective, problem: Problem, key: Array) ->
     if flow.cond_shape is None and isinstance(objective, Trade):
         raise TradeError(
             "flow does not see the condition (its cond_shape is None), and so cannot follow it: give one with"
-            " cond_shape=(1,), or train by trade.ForwardKL() alone."
+            " cond_shape=(1,), or train by trade.objectives.ForwardKL() alone."
         )
     kinds = {str(a.dtype) for a in jax.tree.leaves(eqx.filter(flow, eqx.is_inexact_array))}
     if not kinds <= {"float32", "float64"}:

@@ -12,10 +12,10 @@ from jax.typing import ArrayLike
 from paramax import unwrap
 
 from trade import check
-from trade.condition import Condition
+from trade.condition import Condition, check_condition
 from trade.errors import TradeError
 from trade.flows.latent import scaled
-from trade.target import as_shape, check_condition
+from trade.states import as_shape
 
 CHUNK = 65_536  # states evaluated at once by the public, batched methods
 
@@ -90,13 +90,33 @@ class Model(eqx.Module):
         return self.flow.shape
 
     def sample(self, key: Array, n: int, c: float, observation: ArrayLike | None = None) -> Array:
-        """Draw n states at condition c."""
+        """Draw n states at condition c.
+
+        Args:
+            key: A JAX random key.
+            n: How many.
+            c: The condition.
+            observation: The observation, for a model that takes one.
+
+        Returns:
+            States of shape (n, *shape).
+        """
         return self.sample_and_log_prob(key, n, c, observation)[0]
 
     def sample_and_log_prob(
         self, key: Array, n: int, c: float, observation: ArrayLike | None = None
     ) -> tuple[Array, Array]:
-        """Draw n states at condition c, with log p_θ(x|c), in one pass."""
+        """Draw n states at condition c, with log p_θ(x|c), in one pass.
+
+        Args:
+            key: A JAX random key.
+            n: How many.
+            c: The condition.
+            observation: The observation, for a model that takes one.
+
+        Returns:
+            States of shape (n, *shape), and their log densities, of shape (n,).
+        """
         key, n = check.random_key(key), check.count(n, self.shape)
         u, y = self._chart(c), self._observation(observation)
         if n <= CHUNK:
@@ -105,11 +125,29 @@ class Model(eqx.Module):
         return _join([p[0] for p in parts]), _join([p[1] for p in parts])
 
     def log_prob(self, x: ArrayLike, c: float, observation: ArrayLike | None = None) -> Array:
-        """log p_θ(x|c) for a state or a batch of states."""
+        """log p_θ(x|c) for a state or a batch of states.
+
+        Args:
+            x: States, of shape (..., *shape).
+            c: The condition.
+            observation: The observation, for a model that takes one.
+
+        Returns:
+            Log densities, of shape (...).
+        """
         return self._batched(_log_prob_batch, x, c, observation)
 
     def condition_score(self, x: ArrayLike, c: float, observation: ArrayLike | None = None) -> Array:
-        """∂_c log p_θ(x|c) for a state or a batch of states, in the unit of c."""
+        """∂_c log p_θ(x|c) for a state or a batch of states, in the unit of c.
+
+        Args:
+            x: States, of shape (..., *shape).
+            c: The condition.
+            observation: The observation, for a model that takes one.
+
+        Returns:
+            Derivatives, of shape (...).
+        """
         slope = jax.grad(self.condition.unchart)(self._chart(c))
         return self._batched(_score_batch, x, c, observation) / slope
 

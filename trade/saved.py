@@ -31,18 +31,20 @@ from trade import files
 from trade.condition import Condition
 from trade.config import describe_target, from_json, is_registered, register, to_json
 from trade.errors import TradeError
+from trade.files import plain
 from trade.flows.circular_recipes import CircularFlow
 from trade.flows.conditioner import MLP, ResidualMLP
 from trade.flows.convolution import Convolutional
+from trade.flows.flow import Flow
 from trade.flows.latent import Normal, PowerScaled
 from trade.flows.lattice_recipes import ConvolutionalFlow, LatticeFlow
-from trade.flows.recipes import AffineFlow, Flow, SplineFlow, VolumePreservingFlow
+from trade.flows.recipes import AffineFlow, SplineFlow, VolumePreservingFlow
 from trade.model import Model
 from trade.objectives.term import Problem
 from trade.target import AbstractTarget
 from trade.targets import Augmented, GaussianMixture, MultiWell, ScalarField
 from trade.targets.molecule.alanine_dipeptide import AlanineDipeptide
-from trade.training.metrics import plain, read_metrics, write_metrics
+from trade.training.log import read_metrics, write_metrics
 from trade.training.state import Program
 
 FORMAT = 2
@@ -188,13 +190,12 @@ def load_models(directory: Path, flow: AbstractDistribution | None) -> Loaded:
     manifest = files.read_sealed(directory / files.MANIFEST)
     if manifest.get("run") != files.seal(settings):
         raise TradeError(f"{directory / files.MANIFEST} is of a run with other settings than those in {directory}.")
-    if flow is None:
-        if settings.get("recipe") is None:
-            raise TradeError(f"{directory} holds a flow that no recipe of ours made: give load(..., flow=...).")
-        flow = from_json(settings["recipe"]).build(jax.random.key(0))
-    if settings["dtype"] == "float64" and not jax.config.jax_enable_x64:  # pyright: ignore
+    if flow is None and settings.get("recipe") is None:
+        raise TradeError(f"{directory} holds a flow that no recipe of ours made: give load(..., flow=...).")
+    like = from_json(settings["recipe"]).build(jax.random.key(0)) if flow is None else flow
+    if settings["dtype"] == "float64" and jnp.result_type(float) != np.float64:
         raise TradeError(f"{directory} was trained in float64: set JAX_ENABLE_X64=1 to load it.")
-    flow = _in_precision(flow, settings["dtype"])  # pyright: ignore
+    like = _in_precision(like, settings["dtype"])
     condition, shape = from_json(settings["condition"]), settings.get("observation_shape")
     checksums = manifest["files"]
     found: dict[str, list[Model]] = {"final": [], "best": []}
@@ -203,7 +204,7 @@ def load_models(directory: Path, flow: AbstractDistribution | None) -> Loaded:
             name = f"{kind}-{i}.eqx"
             if name not in checksums:
                 raise TradeError(f"{directory / files.MANIFEST} does not name {name}.")
-            tree = files.load_tree(directory / name, flow, checksums[name])
+            tree = files.load_tree(directory / name, like, checksums[name])
             models.append(Model(tree, condition, None if shape is None else tuple(shape)))
     if _checksum(directory / files.METRICS) != checksums.get(files.METRICS):
         raise TradeError(f"{directory / files.METRICS} is damaged: its checksum is not the one recorded.")

@@ -1,4 +1,4 @@
-"""How good a model is, and how far it can be trusted: verdicts, divergences, free energies, calibration."""
+"""How good a model is, and how far it can be trusted: verdicts, divergences, log Z, calibration, observables."""
 
 from trade.evaluation import (
     calibration,
@@ -7,6 +7,7 @@ from trade.evaluation import (
     free_energy,
     observables,
     ramachandran,
+    reduced_potentials,
     verdict,
     weights,
 )
@@ -16,6 +17,7 @@ from trade.evaluation.classifier import c2st
 from trade.evaluation.divergence import Estimate, forward_kl, grid_kl, negative_log_likelihood
 from trade.evaluation.free_energy import FreeEnergy, bennett, thermodynamic_integration
 from trade.evaluation.modes import unknown_modes
+from trade.evaluation.reduced_potentials import ReducedPotentials
 from trade.evaluation.verdict import Verdict, Witness, judge
 from trade.evaluation.weights import Quality, quality
 
@@ -23,6 +25,7 @@ __all__ = [
     "Estimate",
     "FreeEnergy",
     "Quality",
+    "ReducedPotentials",
     "Verdict",
     "Witness",
     "bennett",
@@ -41,6 +44,7 @@ __all__ = [
     "quality",
     "ramachandran",
     "ranks",
+    "reduced_potentials",
     "thermodynamic_integration",
     "uniformity_error",
     "unknown_modes",

@@ -1,4 +1,4 @@
-"""Do the data belong to the density? What can be said before any training, at the price of one gradient a state.
+"""Do the data belong to the density? What can be said before any training, at the price of one gradient per state.
 
 For every vector field v that vanishes at the ends of the support, E[v·∇ log q + div v] = 0 over samples of q (Stein's
 identity). With v = x - m, on the whole space, that is E[(x - m)·∇ log q] = -d: data of twice the temperature have twice
@@ -16,7 +16,8 @@ from jax import Array
 
 from trade.errors import TradeError
 from trade.sampling.correction import integrated_autocorrelation
-from trade.target import AbstractTarget, Bound
+from trade.states import Bound
+from trade.target import AbstractTarget
 
 MOST = 5_000  # states that are looked at
 SIGNIFICANT = 4.0  # standard errors; of a single coordinate one more, for there are many
@@ -49,6 +50,9 @@ def check_data_belongs(target: AbstractTarget, c: float, x: Array, y: Array | No
         c: The boundary value.
         x: The data at it, in the order in which they were made.
         y: The observations that belong to them.
+
+    Returns:
+        What was found; empty where nothing is wrong.
 
     Raises:
         TradeError: If the log density is finite at none of the data.

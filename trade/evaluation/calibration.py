@@ -44,12 +44,15 @@ def ranks(
     Args:
         model: A model that takes an observation.
         statistic: ``f(ψ, y)``, a vector of quantities.
-        x: The true parameters, one pair an entry.
+        x: The true parameters, one entry per pair.
         y: Their observations, drawn at the power c.
         key: A JAX random key.
         samples: Samples of the model for each pair.
         c: The condition.
         batch: Pairs at once.
+
+    Returns:
+        Ranks of shape (pairs, quantities).
     """
     check.instance(model, Model, "model", "a trade.Model")
     if model.observation_shape is None:
@@ -86,7 +89,17 @@ def _ranks(flow: eqx.Module, statistic: Statistic, x: Array, y: Array, keys: Arr
 
 
 def coverage(found: np.ndarray, *, levels: int = 101, sets: int = 100, seed: int = 0) -> Coverage:
-    """From ranks of one quantity: central intervals, outward from the median, with bootstrap bands."""
+    """From ranks of one quantity: central intervals, outward from the median, with bootstrap bands.
+
+    Args:
+        found: The ranks, of shape (pairs,).
+        levels: Number of levels of the intervals, evenly spaced from 0 to 1.
+        sets: Bootstrap sets.
+        seed: Seed of the bootstrap.
+
+    Returns:
+        How often each interval holds the truth.
+    """
     found = _ranks_of(found)
     nominal = np.linspace(0.0, 1.0, check.integer(levels, "levels", 2))
     sets, seed = check.integer(sets, "sets", 2), check.integer(seed, "seed", 0)
@@ -107,7 +120,14 @@ def _ranks_of(found: np.ndarray) -> np.ndarray:
 
 
 def uniformity_error(found: np.ndarray) -> float:
-    """Largest distance between the distribution of ranks and the uniform one (Kolmogorov)."""
+    """Largest distance between the distribution of ranks and the uniform one (Kolmogorov).
+
+    Args:
+        found: Ranks of one quantity, of shape (pairs,).
+
+    Returns:
+        The distance, from 0 to 1.
+    """
     ordered, n = np.sort(_ranks_of(found)), len(found)
     steps = np.arange(n + 1) / n
     return float(max(np.max(steps[1:] - ordered), np.max(ordered - steps[:-1])))

@@ -39,10 +39,13 @@ def c2st(
         one: Samples of one distribution, one state per row.
         two: As many of the other.
         key: A JAX random key.
-        network: The classifier; ten units a dimension in two layers by default, for two dimensions.
+        network: The classifier; by default ten units per dimension, for two dimensions, in two layers.
         folds: Parts of the data, each held out once.
         steps: Adam steps of each fold.
-        batch: Samples a step.
+        batch: Samples per step.
+
+    Returns:
+        The accuracy: about 0.5 where the two cannot be told apart, 1 where they always can.
     """
     one, two = (jnp.asarray(check.array(v, name), float) for v, name in ((one, "one"), (two, "two")))
     key, folds = check.random_key(key), check.integer(folds, "folds", 2)

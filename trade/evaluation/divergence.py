@@ -15,7 +15,12 @@ from trade.target import AbstractTarget, check_target
 
 
 class Estimate(NamedTuple):
-    """A number and its standard error."""
+    """A number and its standard error.
+
+    Args:
+        value: The number.
+        error: Its standard error.
+    """
 
     value: float
     error: float
@@ -24,10 +29,20 @@ class Estimate(NamedTuple):
 def bootstrap(
     values: np.ndarray, statistic: Callable[[np.ndarray], np.ndarray] | None = None, sets: int = 200, seed: int = 0
 ) -> Estimate:
-    """The mean (or another statistic along axis 0) of values, with a bootstrap standard error."""
+    """The mean (or another statistic along axis 0) of values, with a bootstrap standard error.
+
+    Args:
+        values: One entry per sample along the first axis.
+        statistic: From such an array to a number; the mean by default.
+        sets: Bootstrap sets.
+        seed: Seed of the bootstrap.
+
+    Returns:
+        The statistic of all values, and its error.
+    """
     values = np.asarray(check.array(values, "values"), dtype=np.float64)
     if values.ndim == 0 or not len(values):
-        raise TradeError(f"values must be one number a sample, and one or more of them, got shape {values.shape}.")
+        raise TradeError(f"values must be one number per sample, and one or more of them, got shape {values.shape}.")
     if statistic is not None:
         check.function(statistic, "statistic", "the values")
     sets = check.integer(sets, "sets", 2)
@@ -39,14 +54,35 @@ def bootstrap(
 
 
 def negative_log_likelihood(model: Model, x: Array, c: float, *, sets: int = 200) -> Estimate:
-    """-E[log p_θ(x|c)] over samples of the target."""
+    """-E[log p_θ(x|c)] over samples of the target.
+
+    Args:
+        model: The model.
+        x: The samples, of shape (n, *shape).
+        c: The condition.
+        sets: Bootstrap sets.
+
+    Returns:
+        The mean in nats, and its error.
+    """
     check.instance(model, Model, "model", "a trade.Model")
     x = check.array(x, "x", (-1, *model.shape))
     return bootstrap(-np.asarray(model.log_prob(x, c)), sets=sets)
 
 
 def forward_kl(model: Model, target: AbstractTarget, x: Array, c: float, *, sets: int = 200) -> Estimate:
-    """E[log p(x|c) - log p_θ(x|c)] over exact samples, for targets with a known log Z."""
+    """E[log p(x|c) - log p_θ(x|c)] over exact samples, for targets with a known log Z.
+
+    Args:
+        model: The model.
+        target: A target that knows its log Z.
+        x: The samples, of shape (n, *shape).
+        c: The condition.
+        sets: Bootstrap sets.
+
+    Returns:
+        The divergence in nats, and its error.
+    """
     check_pair(model, target, observed=False)
     x = jnp.asarray(check.array(x, "x", (-1, *model.shape)), float)
     at = jnp.asarray(target.condition.check(c), dtype=x.dtype)
@@ -61,6 +97,17 @@ def grid_kl(
 
     The density is normalised on the same grid, and cells that together hold less than
     ``dropped`` of the mass are not visited: that is what makes a fine grid cheap.
+
+    Args:
+        model: The model, or anything with its ``log_prob``.
+        target: A target with states of shape (2,).
+        c: The condition.
+        extent: Half a side of the square.
+        points: Grid points along each side.
+        dropped: Part of the mass that is not visited.
+
+    Returns:
+        The divergence in nats.
     """
     check.member(model, "model", "a trade.Model", "log_prob")
     check_target(target, observed=False)

@@ -41,7 +41,14 @@ class FreeEnergy:
     reference: float
 
     def at(self, c: float) -> tuple[float, float]:
-        """Value and error at a condition within those of the curve, interpolated."""
+        """Value and error at a condition within those of the curve, interpolated linearly.
+
+        Args:
+            c: The condition.
+
+        Returns:
+            log Z(c) - log Z(reference), and its standard error.
+        """
         low, high = float(np.min(self.c)), float(np.max(self.c))
         c = check.number(c, "The condition", takes="a number")
         slack = 1e-6 * (high - low)  # rounding
@@ -53,7 +60,19 @@ class FreeEnergy:
 def by_importance(
     model: Model, target: AbstractTarget, key: Array, *, reference: float, points: int = 33, samples: int = 10_000
 ) -> FreeEnergy:
-    """log Z(c) = log E_{p_θ}[q/p_θ], at each condition on its own."""
+    """log Z(c) = log E_{p_θ}[q/p_θ], at each condition on its own.
+
+    Args:
+        model: The model.
+        target: The family of densities.
+        key: A JAX random key.
+        reference: The condition at which the curve is zero.
+        points: Number of conditions over the range; the reference is added to them.
+        samples: Samples at each of them.
+
+    Returns:
+        The curve.
+    """
     check.random_key(key)
     check.count(samples, (), "samples")
     grid = _grid(model, reference, points)
@@ -69,7 +88,14 @@ def by_importance(
 
 
 def log_mean_weight(log_weight: ArrayLike) -> Estimate:
-    """log Z as the logarithm of the mean importance weight, with its standard error: infinite where it is not known."""
+    """log Z as the logarithm of the mean importance weight, with its standard error: infinite where it is not known.
+
+    Args:
+        log_weight: Unnormalised log weights, of any shape.
+
+    Returns:
+        log Z, and its error.
+    """
     found = quality(log_weight)
     return Estimate(found.log_z, found.log_z_error)
 
@@ -80,6 +106,9 @@ def bennett(forward: ArrayLike, backward: ArrayLike) -> Estimate:
     Args:
         forward: log q1/q0 over samples of 0.
         backward: log q1/q0 over samples of 1.
+
+    Returns:
+        log Z1/Z0, and its error.
     """
     one, two = (
         np.asarray(check.array(v, name, (-1,)), np.float64)
@@ -112,6 +141,9 @@ def by_ladder(beta: np.ndarray, energies: np.ndarray) -> float:
     Args:
         beta: Inverse temperatures, in the inverse unit of the energies.
         energies: Energies of samples at each of them, along the first axis.
+
+    Returns:
+        The difference of log Z.
     """
     total = 0.0
     for i in range(len(beta) - 1):
@@ -125,7 +157,18 @@ def by_integration(
 ) -> FreeEnergy:
     """∫ Ē(u) du from the reference, with Ē(u) = E[∂_u log q] by SNIS from the model (Eq. 25).
 
-    The error is statistical, plus the difference to the integral over every other point.
+    The error is statistical, plus what the integral over every other point says of the quadrature.
+
+    Args:
+        model: The model.
+        target: The family of densities.
+        key: A JAX random key.
+        reference: The condition at which the curve is zero.
+        points: Number of conditions over the range; the reference is added to them.
+        samples: Samples at each of them.
+
+    Returns:
+        The curve.
     """
     grid = _grid(model, reference, points)
     u = np.asarray(model.condition.chart(grid), np.float64)
@@ -155,6 +198,9 @@ def evidence(
         observation: The y whose evidence is wanted, when the target takes one.
         points: Powers at which the expectation is taken; they crowd near the prior, where it changes most.
         samples: Samples at each of them.
+
+    Returns:
+        log p(y), and its error.
     """
     check_pair(model, target)
     for power in (0.0, 1.0):
@@ -192,6 +238,9 @@ def thermodynamic_integration(
         reference: Where the curve is zero.
         slope: Derivative of the mean in u, where it is known: it makes few conditions enough. For log q
             linear in u it is the variance of ∂_u log q.
+
+    Returns:
+        The curve, at the given conditions.
     """
     given = {"c": c, "u": u, "mean": mean, "error": error} | ({} if slope is None else {"slope": slope})
     arrays = {k: np.asarray(check.array(v, k, finite=True), np.float64) for k, v in given.items()}

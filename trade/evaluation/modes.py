@@ -44,6 +44,9 @@ def unknown_modes(
         states: States of the model at c, for their scale.
         log_z: log Z(c), as far as the model knows.
         key: A JAX random key.
+
+    Returns:
+        The modes, those of the largest density first; none for states too large to form a Hessian of.
     """
     d = int(np.prod(target.shape))
     if d > LARGEST or not np.isfinite(log_z):

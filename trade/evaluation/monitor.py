@@ -65,13 +65,13 @@ class Monitor:
             values |= {f"ess@{c:.4g}": ess[:, i] for i, c in enumerate(self.grid) if c in self.at}
             values["ess_least"] = ess.min(axis=1)
             score = -0.5 * np.log(np.maximum(np.nan_to_num(ess), LEAST_ESS)).mean(axis=1)
-        walls = self.problem.condition.walls
-        held_out = self._scores(flows, list(zip(walls, self.held_out, strict=False)))
+        boundaries = self.problem.condition.boundary_u
+        held_out = self._scores(flows, list(zip(boundaries, self.held_out, strict=False)))
         if held_out.shape[1]:
             values["held_out_nll"] = held_out.mean(axis=1)
             score = values["held_out_nll"] + (0.0 if score is None else score)
         learned = self._scores(
-            flows, [(u, self._learned(i, len(x))) for i, (u, (x, _)) in enumerate(self._pairs(walls))]
+            flows, [(u, self._learned(i, len(x))) for i, (u, (x, _)) in enumerate(self._pairs(boundaries))]
         )
         if self.validation:
             found = [
@@ -81,8 +81,8 @@ class Monitor:
             score = values["validation_nll"] = np.mean(found, axis=0)
         return Judged(values, score, held_out, learned, self.problem.target.has_density)
 
-    def _pairs(self, walls: np.ndarray) -> list[tuple[float, States]]:
-        return list(zip(walls.tolist(), self.held_out, strict=False))
+    def _pairs(self, boundaries: np.ndarray) -> list[tuple[float, States]]:
+        return list(zip(boundaries.tolist(), self.held_out, strict=False))
 
     def _learned(self, boundary: int, n: int) -> States:
         """The first states of the training data, as many as are held out."""

@@ -20,16 +20,19 @@ def jackknife(
     """A function of weighted means, and the jackknife error of each of its entries.
 
     Args:
-        moments: One row a sample, one column a quantity.
+        moments: One row per sample, one column per quantity.
         weights: Weights of the samples, not necessarily normalised.
         function: From the means of the columns to the entries.
         blocks: Samples are left out one block at a time.
+
+    Returns:
+        The entries, and their errors.
     """
     moments = np.asarray(check.array(moments, "moments"), np.float64)
     blocks = check.integer(blocks, "blocks", 2)
     check.function(function, "function", "the means")
     if moments.ndim != 2:
-        raise TradeError(f"moments must have one row a sample and one column a quantity, got shape {moments.shape}.")
+        raise TradeError(f"moments must have one row per sample and one column a quantity, got shape {moments.shape}.")
     weights = np.asarray(check.array(weights, "weights", (len(moments),), finite=True), np.float64)
     if len(moments) < 2 * blocks:
         raise TradeError(f"A jackknife with {blocks} blocks needs at least {2 * blocks} samples, got {len(moments)}.")
@@ -54,6 +57,9 @@ def observables(target: ScalarField, x: Array, kappa: float, log_weight: Array |
         x: Samples, of shape (n, *lattice).
         kappa: The hopping parameter.
         log_weight: Logarithms of importance weights; without them every sample counts the same.
+
+    Returns:
+        Values and errors, by the names in ``NAMES``.
     """
     check.instance(target, ScalarField, "target", "a trade.targets.ScalarField")
     kappa = check.number(kappa, "kappa")

@@ -9,7 +9,16 @@ BINS = 50
 
 
 def histogram(phi: np.ndarray, psi: np.ndarray, bins: int = BINS) -> np.ndarray:
-    """Counts on bins x bins equal cells of [-π, π)²; angles may have any multiple of 2π."""
+    """Counts on bins x bins equal cells of [-π, π)²; angles may have any multiple of 2π.
+
+    Args:
+        phi: One torsion in radians, of any shape.
+        psi: The other, of the same shape.
+        bins: Cells along each axis.
+
+    Returns:
+        Counts of shape (bins, bins), φ along the first axis.
+    """
     bins = check.integer(bins, "bins")
     phi = np.asarray(check.array(phi, "phi", finite=True), np.float64)
     psi = np.asarray(check.array(psi, "psi", phi.shape, finite=True), np.float64)
@@ -24,6 +33,13 @@ def histogram_kl(model: np.ndarray, reference: np.ndarray) -> float:
     Warning:
         A cell that either has never visited is left out, as in the paper: a lost mode is not seen, and the value can
         be negative. Look at populations as well.
+
+    Args:
+        model: Counts of the model's samples.
+        reference: Counts of the reference, of the same shape.
+
+    Returns:
+        The divergence in nats.
     """
     counts = [np.asarray(check.array(v, k, finite=True)) for v, k in ((model, "model"), (reference, "reference"))]
     if counts[0].shape != counts[1].shape or any((v < 0).any() or not v.sum() > 0 for v in counts):
@@ -40,6 +56,9 @@ def floor(parts: np.ndarray, samples: int) -> float:
         parts: Histograms of independent simulations, of shape (simulations, bins, bins): their scatter counts
             correlated frames for what they are worth.
         samples: Number of samples of the model.
+
+    Returns:
+        The divergence in nats.
     """
     parts, samples = np.asarray(check.array(parts, "parts", finite=True)), check.integer(samples, "samples")
     if parts.ndim < 2 or len(parts) < 2:

@@ -20,11 +20,11 @@ from trade.evaluation.belonging import Finding
 from trade.evaluation.free_energy import bennett, thermodynamic_integration
 from trade.evaluation.modes import unknown_modes
 from trade.evaluation.weights import LARGEST_KHAT, Quality, quality
+from trade.files import plain
 from trade.flows.whiten import within
 from trade.model import Model, log_prob
 from trade.objectives.points import at_points, model_states
 from trade.target import AbstractTarget
-from trade.training.metrics import plain
 
 Level = Literal["good", "usable with weights", "not usable", "not checked"]
 States = tuple[Array, Array | None]
@@ -78,12 +78,23 @@ class Verdict:
         return "\n".join(lines)
 
     def to_json(self) -> dict[str, Any]:
-        """Plain data."""
+        """The verdict as plain data.
+
+        Returns:
+            Its fields by name; a number that is not finite is None.
+        """
         return plain(asdict(self))
 
     @classmethod
     def from_json(cls, content: dict[str, Any]) -> "Verdict":
-        """What ``to_json`` gave; a number that was not finite is infinite again."""
+        """What ``to_json`` gave; a number that was not finite is infinite again.
+
+        Args:
+            content: The fields by name.
+
+        Returns:
+            The verdict.
+        """
         table = {k: [np.inf if v is None else float(v) for v in values] for k, values in content["table"].items()}
         usable = tuple((float(a), float(b)) for a, b in content["usable"])
         return cls(content["level"], usable, tuple(content["reasons"]), tuple(content["advice"]), table)
@@ -154,7 +165,7 @@ def _conditions(condition: Any) -> np.ndarray:
     Two conditions that differ by rounding would have a slope of their own, and an integral over it.
     """
     u, c = np.linspace(-1.0, 1.0, GRID), condition.grid(GRID)
-    away = np.min(np.abs(u[:, None] - condition.walls), axis=1, initial=np.inf) > 0.2 / (GRID - 1)
+    away = np.min(np.abs(u[:, None] - condition.boundary_u), axis=1, initial=np.inf) > 0.2 / (GRID - 1)
     return np.unique(np.concatenate([c[away], condition.boundary]))
 
 
@@ -225,7 +236,14 @@ def _mean_quality(log_weight: np.ndarray) -> Quality:
 
 
 def can_be_used(q: Quality) -> bool:
-    """Whether weighted means over such samples can be believed."""
+    """Whether weighted means over such samples can be believed.
+
+    Args:
+        q: What the weights are worth.
+
+    Returns:
+        True where they can.
+    """
     tame = q.khat <= LARGEST_KHAT or (q.ess >= GOOD_ESS and q.largest <= TAME)
     return tame and q.ess >= LEAST_ESS
 

@@ -33,7 +33,14 @@ class Quality(NamedTuple):
 
 
 def quality(log_weight: ArrayLike) -> Quality:
-    """Of unnormalised log weights; one that is no number counts as zero, an infinite one spoils all."""
+    """What a set of log weights is worth; one that is no number counts as zero, an infinite one spoils all.
+
+    Args:
+        log_weight: Unnormalised log weights, of any shape.
+
+    Returns:
+        The effective sample size, the tail, log Z, and their errors.
+    """
     log_w = np.asarray(log_weight, np.float64).ravel()
     log_w = np.where(np.isnan(log_w), -np.inf, log_w)
     n, top = len(log_w), log_w.max(initial=-np.inf)
@@ -58,7 +65,14 @@ def quality(log_weight: ArrayLike) -> Quality:
 
 
 def pareto_khat(log_weight: np.ndarray) -> float:
-    """The shape k̂ of the tail of weights; infinite for too few to tell."""
+    """The shape k̂ of the tail of weights; infinite for too few to tell.
+
+    Args:
+        log_weight: Unnormalised log weights, of shape (n,).
+
+    Returns:
+        The shape.
+    """
     if len(log_weight) < 25 or not np.isfinite(log_weight.max()):
         return float("inf")
     return float(_psis()(np.asarray(log_weight - log_weight.max(), np.float32))[1])

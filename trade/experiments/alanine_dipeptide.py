@@ -18,7 +18,8 @@ from trade.experiments.alanine_data import COLD, HOT, Simulation, energies, fram
 from trade.experiments.reproduce import Budget, Method
 from trade.experiments.results import curve, row
 from trade.flows import MLP, AffineFlow, CircularFlow, Normal, PowerScaled, ResidualMLP
-from trade.flows.recipes import Recipe
+from trade.flows.flow import Recipe
+from trade.flows.latent import LatentSpec
 from trade.flows.spline import wrapped
 from trade.model import Model
 from trade.objectives import ForwardKL, GradientNorm, Ramp, ReverseKL, Trade
@@ -65,7 +66,7 @@ class AlanineDipeptideExperiment:
         target = self.target
         rotors = tuple(target.torsions[i] for i in ROTORS)
 
-        def flow(latent: Normal | PowerScaled = SCALED, **options: Any) -> CircularFlow:
+        def flow(latent: LatentSpec = SCALED, **options: Any) -> CircularFlow:
             return CircularFlow(
                 target.shape,
                 target.condition,

@@ -57,7 +57,7 @@ class MultiWellExperiment:
         optimiser = OneCycle(learning_rate=5e-3 if quick else 2e-4)
         # The paper names the number of evaluation points nowhere; there are as many as data in a batch.
         points = ModelPoints(noise=3e-4, wider=0.0)
-        residual: dict[str, Any] = {"norm": Huber(), "reweighted": 0.0}
+        residual: dict[str, Any] = {"penalty": Huber(), "reweighted": 0.0}
         continuous = Gradient(Widening(), points, conditions_per_step=8, points_per_condition=batch // 8, **residual)
         # The text says 15 grid points, the authors' settings 50.
         grid = Gradient(

@@ -15,7 +15,7 @@ from trade.errors import TradeError
 from trade.experiments.results import commit, hardware, record
 from trade.files import read_json, write_json
 from trade.fit import fit
-from trade.flows.recipes import Recipe
+from trade.flows.flow import Recipe
 from trade.objectives.term import Objective
 from trade.run import Run
 from trade.target import AbstractTarget

@@ -1,4 +1,4 @@
-"""The form in which every experiment records what it measured, and on what."""
+"""The form of results, written and read: what an experiment measured, and on what."""
 
 import os
 import platform
@@ -10,7 +10,7 @@ from typing import Any
 import jax
 import numpy as np
 
-from trade.training.metrics import plain
+from trade.files import plain
 
 
 def row(method: str, metric: str, condition: float, values: list[float], paper: float | None = None) -> dict[str, Any]:
@@ -54,6 +54,38 @@ def record(experiment: str, rows: list[dict[str, Any]], wall_seconds: float) -> 
         "rows": [r for r in rows if "values" not in r],
         "curves": [r for r in rows if "values" in r],
     }
+
+
+def numbers(results: dict[str, Any]) -> dict[str, Any]:
+    """Results as read from a file, with NaN for null: a file has null for what is not finite.
+
+    Args:
+        results: The content of ``results.json``.
+
+    Returns:
+        The same with numbers in every row.
+    """
+
+    def filled(row: dict[str, Any]) -> dict[str, Any]:
+        return row | {k: np.nan for k in ("mean", "std") if row[k] is None}
+
+    return results | {"rows": [filled(r) for r in results["rows"]]}
+
+
+def by_method(results: dict[str, Any]) -> tuple[list[float], dict[str, dict[str, list[float]]]]:
+    """What a table and a figure show of results.
+
+    Args:
+        results: The content of ``results.json``.
+
+    Returns:
+        Conditions in falling order, and method -> metric -> values at them.
+    """
+    conditions = sorted({r["condition"] for r in results["rows"]}, reverse=True)
+    table: dict[str, dict[str, dict[float, float]]] = {}
+    for r in numbers(results)["rows"]:
+        table.setdefault(r["method"], {}).setdefault(r["metric"], {})[r["condition"]] = r["mean"]
+    return conditions, {m: {k: [v[c] for c in conditions] for k, v in t.items()} for m, t in table.items()}
 
 
 def hardware() -> str:

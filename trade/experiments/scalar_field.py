@@ -95,7 +95,7 @@ class ScalarFieldExperiment:
             CausalGrid(points=150, epsilon=1.57e-6, decay=0.228, between=0.376, ema=0.0),
             ModelPoints(noise=0.38, symmetries=True, wider=0.0),
             GridExpectation(points=150, every=400, samples=1500, ema=0.9),
-            norm=Huber(6.87),
+            penalty=Huber(6.87),
             conditions_per_step=128,
             points_per_condition=16,
             reweighted=0.0,
@@ -136,8 +136,8 @@ class ScalarFieldExperiment:
     def data(self, target: AbstractTarget, budget: Budget) -> dict[float, Array]:
         """Independent samples at the two boundary values."""
         n, lattice = 10_000 if budget == "quick" else 100_000, _lattice(target)
-        walls = lattice.condition.boundary
-        return {c: jnp.asarray(reference(lattice, c, n, 100 + i)["x"]) for i, c in enumerate(walls)}
+        boundaries = lattice.condition.boundary
+        return {c: jnp.asarray(reference(lattice, c, n, 100 + i)["x"]) for i, c in enumerate(boundaries)}
 
     def validation(self, target: AbstractTarget, budget: Budget) -> dict[float, Array]:
         """Samples at κ = 0.24 ... 0.30, to choose the best model."""

@@ -71,7 +71,7 @@ class TwoMoonsExperiment:
         gradient = Gradient(
             Widening(),
             ModelPoints(noise=3e-4, wider=0.0),
-            norm=Huber(),
+            penalty=Huber(),
             conditions_per_step=32,
             points_per_condition=16,
             reweighted=0.0,

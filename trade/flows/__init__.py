@@ -5,13 +5,14 @@ from trade.flows.affine import AffineCoupling, VolumePreservingCoupling
 from trade.flows.bounded import Bounded
 from trade.flows.circular import CircularCoupling
 from trade.flows.circular_recipes import CircularFlow
-from trade.flows.conditioner import MLP, ResidualMLP
+from trade.flows.conditioner import MLP, NetworkSpec, ResidualMLP, Steep
 from trade.flows.convolution import Convolutional
 from trade.flows.coupling import Coupling, SplineCoupling, Stack
 from trade.flows.default import default_flow
-from trade.flows.latent import Normal, PowerScaled, PowerScaledNormal
+from trade.flows.flow import Flow, Recipe
+from trade.flows.latent import LatentSpec, Normal, PowerScaled, PowerScaledNormal
 from trade.flows.lattice_recipes import ConvolutionalFlow, LatticeFlow, on_lattice
-from trade.flows.recipes import AffineFlow, Flow, SplineFlow, VolumePreservingFlow, spline_flow
+from trade.flows.recipes import AffineFlow, SplineFlow, VolumePreservingFlow, spline_flow
 from trade.flows.rescale import Rescale
 from trade.flows.standardise import Standardise, adapt_to_data
 from trade.flows.steerable import SteerableCoupling
@@ -29,16 +30,20 @@ __all__ = [
     "ConvolutionalFlow",
     "Coupling",
     "Flow",
+    "LatentSpec",
     "LatticeFlow",
+    "NetworkSpec",
     "Normal",
     "PowerScaled",
     "PowerScaledNormal",
+    "Recipe",
     "Rescale",
     "ResidualMLP",
     "SplineCoupling",
     "SplineFlow",
     "Stack",
     "Standardise",
+    "Steep",
     "SteerableCoupling",
     "VolumePreservingCoupling",
     "VolumePreservingFlow",

@@ -14,7 +14,7 @@ _FARTHEST = 30.0  # of a logarithm: its exponential is still a float32
 
 
 class Adapter(AbstractBijection):
-    """From data to latent z = S(A(c) (y - m(c))): a triangular matrix, then one map a coordinate; first the identity.
+    """From data to latent z = S(A(c) (y - m(c))): a triangular matrix, then one map per coordinate; first the identity.
 
     Splines act on a fixed interval, and their tails are linear. A density that widens, turns or grows long tails with c
     leaves the interval or fills a small part of it, unless something brings it back first: this does. S is the
@@ -49,6 +49,7 @@ class Adapter(AbstractBijection):
         return shift, log_scale, matrix, jnp.tanh(log_tail), jnp.tanh(tilt)
 
     def inverse_and_log_det(self, y: Array, condition: Array | None = None) -> tuple[Array, Array]:
+        """From data to latent: shift, scale and turn, then the tails."""
         shift, log_scale, matrix, log_tail, tilt = self._parameters(condition)
         moved = (y - shift) * jnp.exp(-log_scale)
         v = jnp.matmul(matrix, moved, precision=jax.lax.Precision.HIGHEST) if self.turning else moved
@@ -58,6 +59,7 @@ class Adapter(AbstractBijection):
         return z, jnp.sum(slope - log_scale)
 
     def transform_and_log_det(self, x: Array, condition: Array | None = None) -> tuple[Array, Array]:
+        """From latent to data: the tails, then turn, scale and shift."""
         shift, log_scale, matrix, log_tail, tilt = self._parameters(condition)
         angle = jnp.arcsinh(x - jnp.sinh(tilt))
         v = jnp.sinh(jnp.clip((angle + tilt) * jnp.exp(log_tail), -_FARTHEST, _FARTHEST))

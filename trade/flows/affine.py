@@ -14,7 +14,7 @@ from flowjax.bijections import AbstractBijection
 from jax import Array
 
 from trade import check
-from trade.flows.conditioner import MLP, Network, ResidualMLP, check_network
+from trade.flows.conditioner import Network, NetworkSpec, check_network
 from trade.flows.coupling import Coupling, bounded
 
 Volume = Literal["gin", "mean"]
@@ -56,6 +56,12 @@ class VolumePreservingCoupling(AbstractBijection):
     """One half shifted and scaled by what the other half says, then a learned rotation.
 
     The log determinant is zero by construction, and zero is what it reports.
+
+    Args:
+        key: A JAX random key.
+        dim: Dimension of the states, 2 or more.
+        network: Spec of the network.
+        volume: How volume is kept: ``"gin"`` or ``"mean"``.
     """
 
     network: Network
@@ -64,7 +70,7 @@ class VolumePreservingCoupling(AbstractBijection):
     volume: Volume = eqx.field(static=True)
     cond_shape = None
 
-    def __init__(self, key: Array, dim: int, *, network: MLP | ResidualMLP, volume: Volume = "gin") -> None:
+    def __init__(self, key: Array, dim: int, *, network: NetworkSpec, volume: Volume = "gin") -> None:
         key_net, key_turn = jax.random.split(check.random_key(key))
         dim = check.integer(dim, "VolumePreservingCoupling dim", 2)
         check_network(network, "VolumePreservingCoupling network")
@@ -86,7 +92,11 @@ class VolumePreservingCoupling(AbstractBijection):
         return jnp.append(log_scale[:-1], -log_scale[:-1].sum()), shift
 
     def rotation(self) -> Array:
-        """The orthogonal matrix: a product of as many Householder reflections as dimensions."""
+        """The orthogonal matrix: a product of as many Householder reflections as dimensions.
+
+        Returns:
+            A matrix of shape (dim, dim).
+        """
         matrix = jnp.eye(self.shape[0], dtype=self.reflections.dtype)
         for i in range(self.shape[0]):
             v = self.reflections[i]
@@ -94,12 +104,14 @@ class VolumePreservingCoupling(AbstractBijection):
         return matrix
 
     def inverse_and_log_det(self, y: Array, condition: Array | None = None) -> tuple[Array, Array]:
+        """From data to latent: scale and shift, then the rotation."""
         passive, active = jnp.split(y, [self.passive])
         log_scale, shift = self._parameters(passive)
         turned = self.rotation() @ jnp.concatenate([passive, active * jnp.exp(log_scale) + shift])
         return turned, jnp.zeros((), y.dtype)
 
     def transform_and_log_det(self, x: Array, condition: Array | None = None) -> tuple[Array, Array]:
+        """From latent to data: the rotation undone, then the inverse shift and scale."""
         passive, active = jnp.split(self.rotation().T @ x, [self.passive])
         log_scale, shift = self._parameters(passive)
         return jnp.concatenate([passive, (active - shift) * jnp.exp(-log_scale)]), jnp.zeros((), x.dtype)

@@ -8,7 +8,7 @@ from flowjax.bijections import AbstractBijection
 from jax import Array
 
 from trade import check
-from trade.target import Bound, check_bounds
+from trade.states import Bound, check_bounds
 
 _EDGE = 15.0  # of a logit: float32 has nothing between it and the wall
 
@@ -43,6 +43,7 @@ class Bounded(AbstractBijection):
         return both, (from_low | from_high) & ~both, sign, origin, width
 
     def transform_and_log_det(self, x: Array, condition: Array | None = None) -> tuple[Array, Array]:
+        """From the whole space into the box."""
         both, one, sign, origin, width = self._masks()
         z = jnp.where(both | one, jnp.clip(x, -_EDGE, jnp.where(both, _EDGE, 80.0)), x)
         inner = jnp.where(both, z, 0.0)
@@ -52,6 +53,7 @@ class Bounded(AbstractBijection):
         return y, slope.sum()
 
     def inverse_and_log_det(self, y: Array, condition: Array | None = None) -> tuple[Array, Array]:
+        """From the box to the whole space; a state on a wall or beyond is taken for one just inside."""
         both, one, sign, origin, width = self._masks()
         edge = 1.0 / (1.0 + np.exp(_EDGE))
         part = jnp.clip(jnp.where(both, (y - origin) / width, 0.5), edge, 1.0 - edge)

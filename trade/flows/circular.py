@@ -13,7 +13,7 @@ from jax import Array
 from trade import check
 from trade.errors import TradeError
 from trade.flows import spline
-from trade.flows.conditioner import MLP, ResidualMLP
+from trade.flows.conditioner import NetworkSpec
 from trade.flows.coupling import SplineCoupling, bounded
 from trade.flows.latent import scaled
 
@@ -23,6 +23,13 @@ class CircularCoupling(SplineCoupling):
 
     Those are splined on the circle and shifted round it; the networks see their sine and cosine. The others
     are splined, scaled and shifted as ever.
+
+    Args:
+        key: A JAX random key.
+        angular: Which coordinates are angles: a vector of True and False, one entry per coordinate.
+        cond_dim: Length of the condition vector that the network sees, or None.
+        network: Spec of the network.
+        options: Those of ``SplineCoupling``.
     """
 
     angular: Array  # of the coordinates on the side of the data
@@ -33,7 +40,7 @@ class CircularCoupling(SplineCoupling):
         angular: Array,
         cond_dim: int | None,
         *,
-        network: MLP | ResidualMLP,
+        network: NetworkSpec,
         **options: Any,
     ) -> None:
         known = isinstance(angular, Array | np.ndarray) and angular.ndim == 1

@@ -13,17 +13,18 @@ from trade import check
 from trade.condition import Condition
 from trade.errors import TradeError
 from trade.flows.circular import CircularCoupling, CircularLatent
-from trade.flows.conditioner import MLP, ResidualMLP
+from trade.flows.conditioner import NetworkSpec, ResidualMLP
 from trade.flows.coupling import Stack, alternating_permutation
-from trade.flows.latent import Normal, PowerScaled
-from trade.flows.recipes import Flow, check_recipe, check_vector
+from trade.flows.flow import Flow, Recipe
+from trade.flows.latent import LatentSpec, Normal, PowerScaled
+from trade.flows.recipes import check_recipe, check_vector
 from trade.flows.rescale import Rescale
 from trade.flows.standardise import Standardise
 from trade.flows.steerable import SteerableCoupling
 
 
 @dataclass(frozen=True)
-class CircularFlow:
+class CircularFlow(Recipe):
     """Spline couplings for vectors of which some coordinates are angles in radians; the density is periodic in them.
 
     Args:
@@ -54,8 +55,8 @@ class CircularFlow:
     bins: int = 8
     interval: float = 4.0
     reach: float = 0.8
-    network: MLP | ResidualMLP = field(default_factory=ResidualMLP)
-    latent: Normal | PowerScaled = field(default_factory=Normal)
+    network: NetworkSpec = field(default_factory=ResidualMLP)
+    latent: LatentSpec = field(default_factory=Normal)
     conditional: bool = True
     steerable: float | None = None
     rescale: int = 0

@@ -5,10 +5,11 @@ makes the network. Xavier-normal weights, zero biases, and a last layer of zeros
 that a coupling starts as the identity (Appendix B.6, C.2).
 """
 
+import math
 from collections.abc import Callable
 from dataclasses import dataclass
 from inspect import signature
-from typing import Literal
+from typing import Literal, Protocol
 
 import equinox as eqx
 import jax
@@ -34,6 +35,7 @@ class Linear(eqx.Module):
         self.bias = jnp.zeros(outputs)
 
     def __call__(self, h: Array) -> Array:
+        """The outputs, of shape (..., outputs), for inputs of shape (..., inputs)."""
         return h @ self.weight + self.bias
 
 
@@ -45,6 +47,7 @@ class Network(eqx.Module):
     activation: Activation = eqx.field(static=True)
 
     def __call__(self, h: Array) -> Array:
+        """The outputs for one vector of inputs."""
         act = _ACTIVATIONS[self.activation]
         first, *inner, last = self.layers
         if not self.residual:
@@ -59,7 +62,13 @@ class Network(eqx.Module):
 
 @dataclass(frozen=True)
 class MLP:
-    """A multilayer perceptron with ``depth`` hidden layers."""
+    """A multilayer perceptron.
+
+    Args:
+        width: Units of each hidden layer.
+        depth: Number of hidden layers.
+        activation: ``"silu"`` or ``"relu"``.
+    """
 
     width: int = 64
     depth: int = 2
@@ -70,13 +79,19 @@ class MLP:
         check.choice(self.activation, "MLP activation", *_ACTIVATIONS)
 
     def build(self, key: Array, inputs: int, outputs: int) -> Network:
-        """Make the network with its last layer at zero."""
+        """A network of ``depth`` hidden layers."""
         return _build(key, inputs, self.width, self.depth - 1, outputs, residual=False, activation=self.activation)
 
 
 @dataclass(frozen=True)
 class ResidualMLP:
-    """An input layer, ``blocks`` two-layer residual blocks and an output layer."""
+    """An input layer, two-layer residual blocks and an output layer.
+
+    Args:
+        width: Units of each hidden layer.
+        blocks: Number of residual blocks.
+        activation: ``"silu"`` or ``"relu"``.
+    """
 
     width: int = 64
     blocks: int = 1
@@ -87,8 +102,25 @@ class ResidualMLP:
         check.choice(self.activation, "ResidualMLP activation", *_ACTIVATIONS)
 
     def build(self, key: Array, inputs: int, outputs: int) -> Network:
-        """Make the network with its last layer at zero."""
+        """A network with skip connections over pairs of layers."""
         return _build(key, inputs, self.width, 2 * self.blocks, outputs, residual=True, activation=self.activation)
+
+
+class NetworkSpec(Protocol):
+    """Plain data from which a network is built: ``MLP``, ``ResidualMLP``, or one of your own."""
+
+    def build(self, key: Array, inputs: int, outputs: int) -> Network:
+        """Make the network, with its last layer at zero.
+
+        Args:
+            key: A JAX random key.
+            inputs: Length of what it sees.
+            outputs: Length of what it gives.
+
+        Returns:
+            A function of an array.
+        """
+        ...
 
 
 def check_network(network: object, name: str) -> None:
@@ -119,4 +151,27 @@ class Embedding(eqx.Module):
         self.features = features
 
     def __call__(self, v: Array) -> Array:
+        """The features of one condition vector: ``features`` of them for each of its entries."""
         return jnp.repeat(v, self.features) + self.network(v)
+
+
+class Steep(eqx.Module):
+    """The condition vector (u, ...) with two further views of u: steep in the middle of the range, and at its ends.
+
+    A network is smooth, and learns a change that happens within a tenth of the range slowly. Densities often change
+    fastest where a parameter comes near to a limit: at an end of the range.
+    """
+
+    more = 2  # entries that are added
+
+    def __call__(self, v: Array) -> Array:
+        """The longer vector.
+
+        Args:
+            v: The condition vector, whose first entry is the chart coordinate u.
+
+        Returns:
+            (u, ..., tanh 3u, sinh 3u / sinh 3).
+        """
+        u = v[:1]
+        return jnp.concatenate([v, jnp.tanh(3.0 * u), jnp.sinh(3.0 * u) / math.sinh(3.0)])

@@ -78,7 +78,17 @@ class Convolutional:
             )
 
     def build(self, key: Array, inputs: int, outputs: int, dimensions: int) -> ConvolutionalNetwork:
-        """Make the network with its last layer at zero."""
+        """Make the network, with its last layer at zero.
+
+        Args:
+            key: A JAX random key.
+            inputs: Channels that it sees at each site.
+            outputs: Channels that it gives at each site.
+            dimensions: Dimensions of the lattice.
+
+        Returns:
+            A function of an array of shape (*lattice, inputs).
+        """
         keys = jax.random.split(key, len(self.channels) + 1)
         sizes = (inputs, *self.channels)
         hidden = [

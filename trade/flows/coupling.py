@@ -19,7 +19,7 @@ from paramax import NonTrainable, non_trainable
 from trade import check
 from trade.errors import TradeError
 from trade.flows import spline
-from trade.flows.conditioner import MLP, Network, ResidualMLP, check_network
+from trade.flows.conditioner import Network, NetworkSpec, check_network
 
 MAX_LOG_SCALE = 3.0
 T = TypeVar("T")
@@ -56,7 +56,7 @@ class Coupling(AbstractBijection):
         dim: int,
         cond_dim: int | None,
         *,
-        network: MLP | ResidualMLP,
+        network: NetworkSpec,
         interval: float = 4.0,
         permutation: Array | None = None,
     ) -> None:
@@ -116,11 +116,13 @@ class Coupling(AbstractBijection):
         """Latent to data: the inverse maps and the logarithms of the *inverse's* slopes."""
 
     def inverse_and_log_det(self, y: Array, condition: Array | None = None) -> tuple[Array, Array]:
+        """From data to latent: the maps, then the permutation."""
         passive, active = jnp.split(y, [self.passive])
         active, log_slope = self._forward(active, *self._parameters(passive, condition))
         return self._permute(jnp.concatenate([passive, active])), jnp.sum(log_slope)
 
     def transform_and_log_det(self, x: Array, condition: Array | None = None) -> tuple[Array, Array]:
+        """From latent to data: the permutation undone, then the inverse maps."""
         x = self._permute(x, back=True)
         passive, active = jnp.split(x, [self.passive])
         active, log_slope = self._backward(active, *self._parameters(passive, condition))
@@ -140,6 +142,13 @@ class SplineCoupling(Coupling):
 
     Warning:
         Splines act only on (-interval, interval) in the coordinates of the layer.
+
+    Args:
+        key: A JAX random key.
+        dim: Dimension of the states.
+        cond_dim: Length of the condition vector that the network sees, or None.
+        bins: Bins of each spline.
+        options: Those of ``Coupling``.
     """
 
     bins: int = eqx.field(static=True)
@@ -214,9 +223,11 @@ class Stack(AbstractBijection):
         return len(jax.tree.leaves(eqx.filter(self.layers, eqx.is_array))[0])
 
     def inverse_and_log_det(self, y: Array, condition: Array | None = None) -> tuple[Array, Array]:
+        """From data to latent: through the layers from the first to the last."""
         return self._scan(lambda layer, v: layer.inverse_and_log_det(v, condition), y, reverse=False)
 
     def transform_and_log_det(self, x: Array, condition: Array | None = None) -> tuple[Array, Array]:
+        """From latent to data: through the layers from the last to the first."""
         return self._scan(lambda layer, v: layer.transform_and_log_det(v, condition), x, reverse=True)
 
     def _scan(

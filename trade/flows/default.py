@@ -9,8 +9,9 @@ from jax import Array
 from trade import check
 from trade.flows.circular_recipes import CircularFlow
 from trade.flows.conditioner import MLP
+from trade.flows.flow import Recipe
 from trade.flows.lattice_recipes import LatticeFlow
-from trade.flows.recipes import Recipe, SplineFlow
+from trade.flows.recipes import SplineFlow
 from trade.target import AbstractTarget, check_target
 
 TURNING = pi / 2  # an angle whose data leave an arc of this length empty does not turn freely
@@ -22,6 +23,9 @@ def default_flow(target: AbstractTarget, data: Array | None = None) -> Recipe:
     Args:
         target: The family of densities.
         data: States at the boundary values, all together, of shape (n, *shape).
+
+    Returns:
+        The recipe.
     """
     check_target(target)
     if data is not None:
@@ -46,6 +50,7 @@ def default_flow(target: AbstractTarget, data: Array | None = None) -> Recipe:
         blocks=blocks,
         bins=12,
         adapter=32,
+        steep=True,
         network=MLP(width),
         whiten=len(shape) == 1 and (dim > 1 or bool(target.angles)),
         angles=target.angles,

@@ -5,6 +5,7 @@ flowjax distribution. Every latent samples what it scores.
 """
 
 from dataclasses import dataclass
+from typing import Protocol
 
 import equinox as eqx
 import jax
@@ -13,14 +14,20 @@ from flowjax.distributions import AbstractDistribution, StandardNormal
 from jax import Array
 
 from trade import check
-from trade.condition import Condition
-from trade.target import check_condition
+from trade.condition import Condition, check_condition
 
 
 class PowerScaledNormal(AbstractDistribution):
     """A normal whose variance follows the condition: N(0, (c/c0)^exponent).
 
     The first entry of the flow's condition vector is the chart coordinate u(c).
+
+    Args:
+        shape: Shape of one state.
+        cond_shape: Shape of the condition vector.
+        condition: The condition, for its chart.
+        reference: The condition c0 at which it is standard normal.
+        exponent: The power of c/c0 that is the variance.
     """
 
     shape: tuple[int, ...] = eqx.field(static=True)
@@ -43,6 +50,23 @@ class PowerScaledNormal(AbstractDistribution):
         return self._deviation(condition) * jax.random.normal(key, self.shape)
 
 
+class LatentSpec(Protocol):
+    """Plain data from which a latent is built: ``Normal``, ``PowerScaled``, or one of your own."""
+
+    def build(self, shape: tuple[int, ...], cond_dim: int, condition: Condition) -> AbstractDistribution:
+        """Make the distribution.
+
+        Args:
+            shape: Shape of one state.
+            cond_dim: Length of the flow's condition vector, whose first entry is u(c).
+            condition: The condition, for its chart.
+
+        Returns:
+            A distribution that samples what it scores.
+        """
+        ...
+
+
 def check_latent(latent: object, name: str) -> None:
     """Refuse what is no spec of a latent: one of ours, or another that builds one."""
     check.member(latent, name, "a latent of trade.flows, Normal() or PowerScaled()", "build")
@@ -62,7 +86,7 @@ class Normal:
     """The standard normal latent."""
 
     def build(self, shape: tuple[int, ...], cond_dim: int, condition: Condition) -> AbstractDistribution:
-        """Make the distribution."""
+        """A standard normal, whatever the condition."""
         return StandardNormal(shape)
 
 
@@ -83,6 +107,6 @@ class PowerScaled:
         check.numbers(self, "reference", low=0, open_low=True)
 
     def build(self, shape: tuple[int, ...], cond_dim: int, condition: Condition) -> AbstractDistribution:
-        """Make the distribution."""
+        """A ``PowerScaledNormal``; the condition must begin above zero."""
         check_condition(condition, positive="a PowerScaled latent")
         return PowerScaledNormal(shape, (cond_dim,), condition, self.reference, self.exponent)

@@ -117,6 +117,7 @@ class LatticeCoupling(AbstractBijection):
         return raw, bounded(log_scale[..., 0], MAX_LOG_SCALE), bounded(shift[..., 0], self.interval)
 
     def inverse_and_log_det(self, y: Array, condition: Array | None = None) -> tuple[Array, Array]:
+        """From data to latent: the splines, then the halves exchange their roles."""
         passive, active = self._halves(y)
         raw, log_scale, shift = self._parameters(passive, condition)
         active, log_slope = spline.forward(active, raw, self.interval)
@@ -124,6 +125,7 @@ class LatticeCoupling(AbstractBijection):
         return self._swap(z, back=False), jnp.sum(log_slope + log_scale)
 
     def transform_and_log_det(self, x: Array, condition: Array | None = None) -> tuple[Array, Array]:
+        """From latent to data: the halves exchanged back, then the inverse splines."""
         passive, active = self._halves(self._swap(x, back=True))
         raw, log_scale, shift = self._parameters(passive, condition)
         active, log_slope = spline.inverse((active - shift) * jnp.exp(-log_scale), raw, self.interval)
@@ -150,10 +152,12 @@ class DownSampled(AbstractBijection):
         return x.reshape(2, 2, rows // 2, columns // 2).transpose(2, 0, 3, 1).reshape(self.shape)
 
     def transform_and_log_det(self, x: Array, condition: Array | None = None) -> tuple[Array, Array]:
+        """That of the bijection, on blocks as channels."""
         y, log_det = self.bijection.transform_and_log_det(self._down(x), condition)
         return self._up(y), log_det
 
     def inverse_and_log_det(self, y: Array, condition: Array | None = None) -> tuple[Array, Array]:
+        """That of the bijection, on blocks as channels."""
         x, log_det = self.bijection.inverse_and_log_det(self._down(y), condition)
         return self._up(x), log_det
 
@@ -189,12 +193,14 @@ class ZeroMode(AbstractBijection):
         return raw[None, :-2], raw[-2] - 0.5 * math.log(math.prod(self.shape))
 
     def inverse_and_log_det(self, y: Array, condition: Array | None = None) -> tuple[Array, Array]:
+        """From data to latent: the spline of the mean, then its scale."""
         raw, log_scale = self._parameters(condition)
         mean = y.mean()
         new, log_slope = spline.forward(mean[None], raw, self.interval)
         return y + (new[0] * jnp.exp(log_scale) - mean), log_slope[0] + log_scale
 
     def transform_and_log_det(self, x: Array, condition: Array | None = None) -> tuple[Array, Array]:
+        """From latent to data: the scale of the mean undone, then the inverse spline."""
         raw, log_scale = self._parameters(condition)
         mean = x.mean()
         new, log_slope = spline.inverse(mean[None] * jnp.exp(-log_scale), raw, self.interval)
@@ -227,10 +233,12 @@ class Spectrum(AbstractBijection):
         return jnp.where(momenta > 0, log_widths, 0.0)
 
     def inverse_and_log_det(self, y: Array, condition: Array | None = None) -> tuple[Array, Array]:
+        """From data to latent: modes divided by their widths."""
         log_widths = self._log_widths(y.mean(), condition)
         return _in_modes(y, lambda m: m * jnp.exp(-log_widths)), -log_widths.sum()
 
     def transform_and_log_det(self, x: Array, condition: Array | None = None) -> tuple[Array, Array]:
+        """From latent to data: modes multiplied by their widths."""
         log_widths = self._log_widths(x.mean(), condition)
         return _in_modes(x, lambda m: m * jnp.exp(log_widths)), log_widths.sum()
 
@@ -248,7 +256,7 @@ def _along_axes(x: Array, matrix: Callable[[int], np.ndarray]) -> Array:
 
 
 def _real_modes(n: int) -> np.ndarray:
-    """The orthonormal real Fourier basis of n sites, one mode a row, in the order of ``_wave_numbers``."""
+    """The orthonormal real Fourier basis of n sites, one mode per row, in the order of ``_wave_numbers``."""
     sites = np.arange(n)
     rows = []
     for k, wave in enumerate(_wave_numbers(n)):

@@ -15,16 +15,17 @@ from trade.errors import TradeError
 from trade.flows.conditioner import MLP, Embedding, check_network
 from trade.flows.convolution import Convolutional
 from trade.flows.coupling import SplineCoupling, Stack, check_bins
+from trade.flows.flow import Flow, Recipe
 from trade.flows.latent import Normal
 from trade.flows.lattice import DownSampled, LatticeCoupling, Spectrum, ZeroMode
-from trade.flows.recipes import Flow, check_recipe
+from trade.flows.recipes import check_recipe
 from trade.flows.rescale import Rescale
 from trade.flows.standardise import Standardise
-from trade.target import as_shape
+from trade.states import as_shape
 
 
 @dataclass(frozen=True)
-class LatticeFlow:
+class LatticeFlow(Recipe):
     """Checkerboard couplings that make the field Gaussian, then its spectrum and its zero mode.
 
     It commutes with a change of sign and with translations by an even number of sites, and none of
@@ -79,7 +80,7 @@ class LatticeFlow:
 
 
 @dataclass(frozen=True)
-class ConvolutionalFlow:
+class ConvolutionalFlow(Recipe):
     """The flow of Appendix B.6: rescale, down-sample, convolutional couplings, fully connected ones.
 
     Args:
@@ -149,7 +150,15 @@ def _check_convolutional(network: object, name: str) -> None:
 
 
 def on_lattice(flow: Flow, shape: tuple[int, ...]) -> Flow:
-    """A ``LatticeFlow`` with the same weights, on a lattice of another length."""
+    """A ``LatticeFlow`` with the same weights, on a lattice of another length.
+
+    Args:
+        flow: A flow built from a ``LatticeFlow``.
+        shape: The other lattice, of as many dimensions.
+
+    Returns:
+        The flow on it.
+    """
     recipe = getattr(flow, "recipe", flow)
     if not isinstance(recipe, LatticeFlow):
         raise TradeError(f"Only a LatticeFlow fits other lattices, got one of {type(recipe).__name__}.")
@@ -158,7 +167,7 @@ def on_lattice(flow: Flow, shape: tuple[int, ...]) -> Flow:
     other = replace(recipe, shape=shape).build(jax.random.key(0))
     arrays, static = eqx.partition(other, eqx.is_array)
     leaves, structure = jax.tree.flatten(arrays)
-    # Only the shared scale has an entry a site, and they are all equal.
+    # Only the shared scale has one entry per site, and they are all equal.
     old = jax.tree.leaves(eqx.filter(flow, eqx.is_array))
     leaves = [o if o.shape == n.shape else jnp.full(n.shape, o.ravel()[0]) for o, n in zip(old, leaves, strict=True)]
     return eqx.combine(jax.tree.unflatten(structure, leaves), static)

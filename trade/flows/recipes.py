@@ -2,35 +2,28 @@
 
 from dataclasses import dataclass, field
 from math import prod
-from typing import Any, Literal, Protocol
+from typing import Any, Literal
 
 import equinox as eqx
 import jax
 from flowjax.bijections import AbstractBijection, Chain, EmbedCondition, Reshape
-from flowjax.distributions import AbstractDistribution, AbstractTransformed
 from jax import Array
 
 from trade import check
-from trade.condition import Condition
+from trade.condition import Condition, check_condition
 from trade.errors import TradeError
 from trade.flows.adapter import Adapter
 from trade.flows.affine import AffineCoupling, Volume, VolumePreservingCoupling
 from trade.flows.bounded import Bounded
-from trade.flows.conditioner import MLP, Embedding, ResidualMLP, check_network
+from trade.flows.conditioner import MLP, Embedding, NetworkSpec, ResidualMLP, Steep, check_network
 from trade.flows.coupling import SplineCoupling, Stack, check_bins
-from trade.flows.latent import Normal, PowerScaled, check_latent
+from trade.flows.flow import Flow, Recipe
+from trade.flows.latent import LatentSpec, Normal, PowerScaled, check_latent
 from trade.flows.rescale import Rescale
 from trade.flows.standardise import Standardise
 from trade.flows.whiten import Whiten
-from trade.target import (
-    AbstractTarget,
-    Bound,
-    as_shape,
-    check_angles,
-    check_bounds,
-    check_condition,
-    check_target,
-)
+from trade.states import Bound, as_shape, check_angles, check_bounds
+from trade.target import AbstractTarget, check_target
 
 MOST_TURNED = 64  # coordinates that an adapter turns into each other: its matrix has their square
 
@@ -39,11 +32,12 @@ class ObservationOnly(eqx.Module):
     """Of the vector a flow is conditioned on all but u(c)."""
 
     def __call__(self, condition: Array) -> Array:
+        """The condition vector without its first entry."""
         return condition[1:]
 
 
 @dataclass(frozen=True)
-class SplineFlow:
+class SplineFlow(Recipe):
     """Rational-quadratic spline couplings, conditioned on u(c) (and an observation).
 
     Args:
@@ -59,6 +53,7 @@ class SplineFlow:
             (see ``flows.Adapter``); 0 leaves them out.
         network: Conditioner of each coupling.
         embedding: Features of a learned condition embedding; 0 feeds the raw chart.
+        steep: Show the networks further views of the chart, steep in its middle and at its ends (``flows.Steep``).
         latent: Base distribution.
         conditional: False leaves c to the latent alone; an observation is still seen.
         whiten: Turn and scale vectors to covariance one over the data, and not each coordinate by itself.
@@ -76,9 +71,10 @@ class SplineFlow:
     interval: float = 4.0
     reach: float = 0.8
     adapter: int = 0
-    network: MLP | ResidualMLP = field(default_factory=MLP)
+    network: NetworkSpec = field(default_factory=MLP)
     embedding: int = 0
-    latent: Normal | PowerScaled = field(default_factory=Normal)
+    steep: bool = False
+    latent: LatentSpec = field(default_factory=Normal)
     conditional: bool = True
     whiten: bool = False
     angles: tuple[int, ...] = ()
@@ -88,18 +84,19 @@ class SplineFlow:
     def __post_init__(self) -> None:
         check_recipe(self)
         check.integers(self, adapter=0, embedding=0, observation_size=0)
-        check.flags(self, "conditional", "whiten")
+        check.flags(self, "conditional", "whiten", "steep")
         object.__setattr__(self, "bounds", check_bounds(self.bounds, self.shape))
         if self.whiten and len(self.shape) != 1:
             raise TradeError(f"SplineFlow can whiten vectors only, got shape {self.shape}.")
         if self.angles and not self.whiten:
             raise TradeError("SplineFlow angles are for whiten=True.")
 
-    def build(self, key: Array) -> "Flow":
+    def build(self, key: Array) -> Flow:
         """Make the flow; it starts as the identity up to a permutation."""
         dim, cond_dim = prod(self.shape), 1 + self.observation_size
         key_layers, key_embed, key_scale = jax.random.split(check.random_key(key), 3)
-        seen = cond_dim if self.conditional else self.observation_size
+        steep = self.steep and self.conditional
+        seen = (cond_dim if self.conditional else self.observation_size) + steep * Steep.more
         layer_cond = seen * max(self.embedding, 1) or None
 
         def layer(k: Array) -> SplineCoupling:
@@ -113,8 +110,9 @@ class SplineFlow:
         if self.adapter and seen:
             turning = len(self.shape) == 1 and dim <= MOST_TURNED
             bijection = Chain([bijection, Adapter(key_scale, dim, seen, self.adapter, turning=turning)])
-        if seen and not self.conditional:
-            bijection = EmbedCondition(bijection, ObservationOnly(), raw_cond_shape=(cond_dim,))
+        if steep or (seen and not self.conditional):
+            view = Steep() if steep else ObservationOnly()
+            bijection = EmbedCondition(bijection, view, raw_cond_shape=(cond_dim,))
         if self.shape != (dim,):
             bijection = Reshape(bijection, self.shape)
         reach = self.reach * self.interval
@@ -128,7 +126,7 @@ class SplineFlow:
 
 
 @dataclass(frozen=True)
-class VolumePreservingFlow:
+class VolumePreservingFlow(Recipe):
     """Volume-preserving affine couplings with learned rotations; only the latent sees the condition.
 
     With a power-scaled latent this is a temperature-steerable flow: at every condition it is
@@ -147,7 +145,7 @@ class VolumePreservingFlow:
     shape: tuple[int, ...]
     condition: Condition
     blocks: int = 20
-    network: MLP | ResidualMLP = field(default_factory=lambda: MLP(32, 2, "relu"))
+    network: NetworkSpec = field(default_factory=lambda: MLP(32, 2, "relu"))
     volume: Volume = "gin"
     latent: PowerScaled = field(default_factory=PowerScaled)
     reach: float = 4.0
@@ -158,7 +156,7 @@ class VolumePreservingFlow:
             raise TradeError(f"VolumePreservingFlow needs a vector of 2 or more entries, got shape {self.shape}.")
         check.choice(self.volume, "VolumePreservingFlow volume", "gin", "mean")
 
-    def build(self, key: Array) -> "Flow":
+    def build(self, key: Array) -> Flow:
         """Make the flow; it starts as a rotation."""
 
         def layer(k: Array) -> VolumePreservingCoupling:
@@ -174,7 +172,7 @@ class VolumePreservingFlow:
 
 
 @dataclass(frozen=True)
-class AffineFlow:
+class AffineFlow(Recipe):
     """Affine couplings over whitened data.
 
     With ``volume="mean"`` and a power-scaled latent it is a temperature-steerable flow (Dibak et al. 2022): only
@@ -200,9 +198,9 @@ class AffineFlow:
     condition: Condition
     angles: tuple[int, ...] = ()
     blocks: int = 20
-    network: MLP | ResidualMLP = field(default_factory=lambda: MLP(128, 3))
+    network: NetworkSpec = field(default_factory=lambda: MLP(128, 3))
     volume: Literal["free", "mean"] = "free"
-    latent: Normal | PowerScaled = field(default_factory=Normal)
+    latent: LatentSpec = field(default_factory=Normal)
     interval: float = 8.0
     unroll: int = 0
 
@@ -211,7 +209,7 @@ class AffineFlow:
         check_vector(self)
         check.choice(self.volume, "AffineFlow volume", "free", "mean")
 
-    def build(self, key: Array) -> "Flow":
+    def build(self, key: Array) -> Flow:
         """Make the flow; it starts as the identity up to a permutation."""
         (dim,) = self.shape
         key_layers, key_scale = jax.random.split(check.random_key(key))
@@ -256,32 +254,16 @@ def check_vector(recipe: Any) -> None:
         raise TradeError(f"{type(recipe).__name__} needs a vector, got shape {recipe.shape}.")
 
 
-class Recipe(Protocol):
-    """Plain data from which a flow is built."""
-
-    def build(self, key: Array) -> "Flow":
-        """Make the flow."""
-        ...
-
-
-class Flow(AbstractTransformed):
-    """A flowjax distribution that remembers the recipe it was built from."""
-
-    base_dist: AbstractDistribution
-    bijection: AbstractBijection
-    recipe: Recipe = eqx.field(static=True)
-
-    def __init__(self, base_dist: AbstractDistribution, bijection: AbstractBijection, recipe: Recipe) -> None:
-        self.base_dist, self.bijection, self.recipe = base_dist, bijection, recipe
-
-
 def spline_flow(key: Array, target: AbstractTarget, **options: object) -> Flow:
-    """A spline coupling flow for a target; options are the arguments of ``SplineFlow``.
+    """A spline coupling flow for a target.
 
     Args:
         key: A JAX random key.
         target: Gives the shape of a state, the condition and the observation.
         options: Any argument of ``SplineFlow`` but the first three.
+
+    Returns:
+        The flow.
     """
     check_target(target, "The target of spline_flow")
     allowed = [f for f in SplineFlow.__dataclass_fields__ if f not in ("shape", "condition", "observation_size")]

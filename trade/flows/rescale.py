@@ -10,7 +10,7 @@ from jax import Array
 
 from trade import check
 from trade.flows.conditioner import MLP, Network
-from trade.target import as_shape, check_angles
+from trade.states import as_shape, check_angles
 
 
 class Rescale(AbstractBijection):
@@ -60,9 +60,11 @@ class Rescale(AbstractBijection):
         return log_scale.reshape(self.shape), shift.reshape(self.shape)
 
     def transform_and_log_det(self, x: Array, condition: Array | None = None) -> tuple[Array, Array]:
+        """From latent to data: the shift, then the scale."""
         log_scale, shift = self._parameters(condition)
         return (x + shift) * jnp.exp(log_scale), log_scale.sum()
 
     def inverse_and_log_det(self, y: Array, condition: Array | None = None) -> tuple[Array, Array]:
+        """From data to latent: the scale undone, then the shift."""
         log_scale, shift = self._parameters(condition)
         return y * jnp.exp(-log_scale) - shift, -log_scale.sum()

@@ -15,7 +15,7 @@ from paramax import NonTrainable, non_trainable, unwrap
 
 from trade import check
 from trade.flows.spline import wrapped
-from trade.target import as_shape, check_angles
+from trade.states import as_shape, check_angles
 
 
 class SetFromData(AbstractBijection):
@@ -23,7 +23,14 @@ class SetFromData(AbstractBijection):
 
     @abstractmethod
     def adapted(self, data: Array) -> Self:
-        """The layer, measured on data of shape (n, *shape)."""
+        """The layer, measured on data.
+
+        Args:
+            data: States of shape (n, *shape), as the layer sees them.
+
+        Returns:
+            The layer with its arrays set, and frozen.
+        """
 
     def _set(self, **values: ArrayLike) -> Self:
         frozen = tuple(non_trainable(jnp.asarray(v)) for v in values.values())
@@ -78,7 +85,7 @@ class Standardise(SetFromData):
         return values.at[np.array(self.angles)].set(of_angles) if self.angles else values
 
     def adapted(self, data: Array) -> Self:
-        """The layer with location and scale measured on data of shape (n, *shape)."""
+        """Location and scale from the data; all of them come to lie within ``reach``."""
         location = jnp.zeros(self.shape) if self.shared else data.mean(axis=0)
         if self.cut:  # the mean on the circle, then that of the distances from it
             turned = jnp.arctan2(jnp.sin(data).mean(axis=0), jnp.cos(data).mean(axis=0))
@@ -92,9 +99,11 @@ class Standardise(SetFromData):
         return self._set(location=self._turned(location, 0.0), scale=scale)
 
     def transform_and_log_det(self, x: Array, condition: Array | None = None) -> tuple[Array, Array]:
+        """From latent to data: location + scale * x."""
         return self.location + self.scale * x, jnp.log(self.scale).sum()  # pyright: ignore
 
     def inverse_and_log_det(self, y: Array, condition: Array | None = None) -> tuple[Array, Array]:
+        """From data to latent; angles that are cut are first taken within half a circle of the location."""
         y = self._unrolled(y, self.location)  # pyright: ignore
         return (y - self.location) / self.scale, -jnp.log(self.scale).sum()  # pyright: ignore
 
@@ -113,6 +122,13 @@ def adapt_to_data(flow: AbstractDistribution, data: Array) -> AbstractDistributi
     """Set every ``SetFromData`` layer of a flow from data; other flows come back unchanged.
 
     Layers next to the data come last in a chain: each is set from the data as it sees them.
+
+    Args:
+        flow: A flowjax distribution.
+        data: States of shape (n, *shape).
+
+    Returns:
+        The flow with these layers set.
     """
     check.instance(flow, (AbstractDistribution, AbstractBijection), "flow", "a flowjax distribution")
     data = jnp.asarray(check.array(data, "data", (-1, *flow.shape), finite=True))

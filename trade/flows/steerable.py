@@ -7,10 +7,9 @@ import jax.numpy as jnp
 from jax import Array
 
 from trade import check
-from trade.condition import Condition
+from trade.condition import Condition, check_condition
 from trade.flows.circular import CircularCoupling
 from trade.flows.latent import PowerScaled
-from trade.target import check_condition
 
 
 class SteerableCoupling(CircularCoupling):

@@ -15,7 +15,7 @@ from trade import check
 from trade.errors import TradeError
 from trade.flows.spline import wrapped
 from trade.flows.standardise import SetFromData
-from trade.target import as_shape, check_angles
+from trade.states import as_shape, check_angles
 
 MIN_EIGENVALUE = 1e-6  # of the correlations, which are shrunk by as much: float32 could not invert smaller ones
 _EDGE = 1.0 - 1e-6  # of a window: beyond it float32 knows no distance to the end
@@ -68,7 +68,7 @@ class Whiten(SetFromData):
         self.root = non_trainable(jnp.eye(self.shape[0]))
 
     def adapted(self, data: Array) -> Self:
-        """The layer with window, mean and covariance measured on data of shape (n, dim)."""
+        """Window, mean and covariance from the data."""
         states = np.array(data, np.float64)  # once, on the host: a covariance loses half the digits
         centre = np.zeros(self.shape)
         for i in self.angles:
@@ -85,6 +85,7 @@ class Whiten(SetFromData):
         return self._set(location=location, root=root * np.maximum(away / self.reach, 1.0), centre=centre)
 
     def transform_and_log_det(self, x: Array, condition: Array | None = None) -> tuple[Array, Array]:
+        """From latent to data; the line is squeezed into the windows of angles if these are stretched."""
         y = self.location + jnp.matmul(self.root, x, precision=jax.lax.Precision.HIGHEST)  # pyright: ignore
         away = y - self.centre  # pyright: ignore
         if not self.stretched:
@@ -93,6 +94,7 @@ class Whiten(SetFromData):
         return jnp.where(self._angular, self.centre + pi * part, y), self._log_volume() + self._log_slope(part)  # pyright: ignore
 
     def inverse_and_log_det(self, y: Array, condition: Array | None = None) -> tuple[Array, Array]:
+        """From data to latent; angles are wrapped into their windows first."""
         away = wrapped(y - self.centre, pi)  # pyright: ignore
         log_det = -self._log_volume()
         if self.stretched:
@@ -102,7 +104,14 @@ class Whiten(SetFromData):
         return solve_triangular(self.root, y - self.location, lower=True), log_det  # pyright: ignore
 
     def covers(self, x: Array) -> Array:
-        """Whether all angles of a state are in their windows."""
+        """Whether all angles of a state are in their windows.
+
+        Args:
+            x: One state.
+
+        Returns:
+            A boolean scalar.
+        """
         away = jnp.abs(x - self.centre)  # pyright: ignore
         return jnp.all(~self._angular | (away <= pi))
 

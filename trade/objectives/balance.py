@@ -1,8 +1,6 @@
 """The weight λ of the second term in the full loss (Eq. 20, Appendix B.1).
 
-The contract: ``init()``, ``update(state, clock, norms, notes)`` where ``norms()`` computes the two
-gradient norms (and is called only when needed) and ``notes`` are what the second term reports, and
-``weight(state, clock)``.
+The contract is ``Balance``.
 """
 
 from collections.abc import Callable, Mapping
@@ -22,18 +20,40 @@ Notes = Mapping[str, Array]
 
 
 class Balance(Protocol):
-    """A member of this axis."""
+    """The weight λ, which may follow what both terms do."""
 
     def init(self) -> State:
-        """The state before the first step."""
+        """The state before the first step.
+
+        Returns:
+            The state, a pytree of arrays.
+        """
         ...
 
     def update(self, state: State, clock: Clock, norms: Norms, notes: Notes) -> State:
-        """Take notice of the gradient norms of the boundary and the second term, and of what the latter reports."""
+        """Take notice of both gradients, and of what the second term reports.
+
+        Args:
+            state: The state.
+            clock: Where training stands.
+            norms: Function that gives the gradient norms of the boundary and the second term; called only when needed.
+            notes: What the second term reports, by name.
+
+        Returns:
+            The new state.
+        """
         ...
 
     def weight(self, state: State, clock: Clock) -> Array:
-        """The weight λ."""
+        """The weight λ.
+
+        Args:
+            state: The state.
+            clock: Where training stands.
+
+        Returns:
+            A scalar.
+        """
         ...
 
 
@@ -44,7 +64,11 @@ def check_balance(balance: object, name: str) -> None:
 
 @dataclass(frozen=True)
 class Fixed:
-    """A constant λ."""
+    """A constant λ.
+
+    Args:
+        value: The constant.
+    """
 
     value: float = 1.0
 

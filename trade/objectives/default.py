@@ -4,9 +4,9 @@ from math import prod
 
 import jax
 
-from trade.objectives.boundary import ForwardKL
 from trade.objectives.density import EnergyFree, TrueDensity
 from trade.objectives.gradient import Gradient
+from trade.objectives.kl_terms import ForwardKL
 from trade.objectives.points import ModelPoints
 from trade.objectives.trade import Trade
 from trade.target import AbstractTarget

@@ -14,14 +14,25 @@ from trade.objectives.term import Problem
 
 
 class Density(Protocol):
-    """A member of this axis, for one state."""
+    """What q is taken to be, for one state."""
 
     known: bool  # whether q is known apart from the flow, so that weights to it are a judgement of the flow
 
     def evaluate(
         self, flow: AbstractDistribution, problem: Problem, x: Array, u: Array, y: Array | None
     ) -> tuple[Array, Array]:
-        """log q(x|u) and ∂_u log q(x|u)."""
+        """log q(x|u) and ∂_u log q(x|u).
+
+        Args:
+            flow: The flow, with no gradient through it.
+            problem: Target, boundary values and data.
+            x: One state.
+            u: The chart coordinate, a scalar.
+            y: The observation, where the target takes one.
+
+        Returns:
+            Two scalars.
+        """
         ...
 
 
@@ -48,7 +59,7 @@ class TrueDensity:
 class EnergyFree:
     """q rebuilt from the flow's own log p_θ(x|c0), held fixed (Section 4.3.5).
 
-    The target's ``rebuild`` rule says how, e.g. ``trade.boltzmann``.
+    The target's ``rebuild`` rule says how, e.g. ``trade.targets.boltzmann``.
     """
 
     known = False

@@ -24,11 +24,47 @@ def self_normalised(log_q: Array, log_base: Array, values: Array) -> Array:
     return jnp.sum(jax.nn.softmax(log_q - log_base, axis=-1) * values, axis=-1)
 
 
-def _estimate(
-    flow: AbstractDistribution, density: Density, problem: Problem, u: Array, y: Array | None, x: Array, log_base: Array
-) -> Array:
-    """Ē at each of the conditions u, from states of their own."""
-    log_q, score = at_points(lambda p, v, w: density.evaluate(flow, problem, p, v, w), x, u, y)
+class Snapshot(NamedTuple):
+    """What stays as it is while an expectation is estimated.
+
+    Args:
+        flow: The flow, with no gradient through it.
+        problem: Target, boundary values and data.
+        density: What q is.
+    """
+
+    flow: AbstractDistribution
+    problem: Problem
+    density: Density
+
+    def evaluate(self, x: Array, at: "Where") -> tuple[Array, Array]:
+        """log q and ∂_u log q of states at the conditions.
+
+        Args:
+            x: States of shape (C, P, *shape).
+            at: C conditions.
+
+        Returns:
+            Two arrays of shape (C, P).
+        """
+        return at_points(lambda v, u, y: self.density.evaluate(self.flow, self.problem, v, u, y), x, *at)
+
+
+class Where(NamedTuple):
+    """Conditions, and the observations that belong to them.
+
+    Args:
+        u: Chart coordinates, of shape (C,).
+        y: One observation per condition, with first axis C; None where the target takes none.
+    """
+
+    u: Array
+    y: Array | None
+
+
+def _estimate(snapshot: Snapshot, at: Where, x: Array, log_base: Array) -> Array:
+    """Ē at each of the conditions, from states of their own."""
+    log_q, score = snapshot.evaluate(x, at)
     return self_normalised(log_q, log_base, score)
 
 
@@ -37,17 +73,18 @@ class Base(Protocol):
 
     reuses_points: bool
 
-    def draw(
-        self,
-        flow: AbstractDistribution,
-        density: Density,
-        problem: Problem,
-        u: Array,
-        y: Array | None,
-        n: int,
-        key: Array,
-    ) -> tuple[Array, Array]:
-        """n states for each of the conditions u and their log base density, up to a constant: (C, n, ...), (C, n)."""
+    def draw(self, snapshot: Snapshot, at: Where, n: int, key: Array) -> tuple[Array, Array]:
+        """States for each of the conditions, and their log base density up to a constant.
+
+        Args:
+            snapshot: Flow, problem and density.
+            at: C conditions.
+            n: States for each of them.
+            key: A JAX random key.
+
+        Returns:
+            States of shape (C, n, *shape), and log densities of shape (C, n).
+        """
         ...
 
 
@@ -62,18 +99,9 @@ class FromModel:
 
     reuses_points = True
 
-    def draw(
-        self,
-        flow: AbstractDistribution,
-        density: Density,
-        problem: Problem,
-        u: Array,
-        y: Array | None,
-        n: int,
-        key: Array,
-    ) -> tuple[Array, Array]:
+    def draw(self, snapshot: Snapshot, at: Where, n: int, key: Array) -> tuple[Array, Array]:
         """n states of p_θ(x|u)."""
-        return model_states(flow, u, y, n, key)
+        return model_states(snapshot.flow, *at, n, key)
 
 
 @dataclass(frozen=True)
@@ -82,19 +110,11 @@ class FromBoundaryModel:
 
     reuses_points = False
 
-    def draw(
-        self,
-        flow: AbstractDistribution,
-        density: Density,
-        problem: Problem,
-        u: Array,
-        y: Array | None,
-        n: int,
-        key: Array,
-    ) -> tuple[Array, Array]:
+    def draw(self, snapshot: Snapshot, at: Where, n: int, key: Array) -> tuple[Array, Array]:
         """n states of p_θ(x|u0)."""
-        u0 = problem.condition.boundary_chart()[problem.condition.nearest_boundary(u)]
-        return model_states(flow, u0, y, n, key)
+        condition = snapshot.problem.condition
+        u0 = condition.boundary_chart()[condition.nearest_boundary(at.u)]
+        return model_states(snapshot.flow, u0, at.y, n, key)
 
 
 @dataclass(frozen=True)
@@ -103,28 +123,27 @@ class FromData:
 
     reuses_points = False
 
-    def draw(
-        self,
-        flow: AbstractDistribution,
-        density: Density,
-        problem: Problem,
-        u: Array,
-        y: Array | None,
-        n: int,
-        key: Array,
-    ) -> tuple[Array, Array]:
+    def draw(self, snapshot: Snapshot, at: Where, n: int, key: Array) -> tuple[Array, Array]:
         """n data points of the nearest boundary."""
+        problem, count = snapshot.problem, len(at.u)
         if problem.target.observation_shape is not None:
             raise TradeError("FromData cannot serve targets with an observation: use FromModel.")
-        nearest = problem.condition.nearest_boundary(u)
+        nearest = problem.condition.nearest_boundary(at.u)
         u0 = problem.condition.boundary_chart()[nearest]
-        batches = [problem.batch(key, i, len(u) * n)[0] for i in range(len(problem.condition.boundary))]
-        x = jnp.stack(batches).reshape(-1, len(u), n, *problem.target.shape)[nearest, jnp.arange(len(u))]
-        return x, at_points(lambda v, w: density.evaluate(flow, problem, v, w, None)[0], x, u0)
+        batches = [problem.batch(key, i, count * n)[0] for i in range(len(problem.condition.boundary))]
+        x = jnp.stack(batches).reshape(-1, count, n, *problem.target.shape)[nearest, jnp.arange(count)]
+        return x, snapshot.evaluate(x, Where(u0, None))[0]
 
 
 class Drawn(NamedTuple):
-    """States already drawn at each condition, of shape (C, P, …), and what is known of them: (C, P)."""
+    """States already drawn at each condition, and what is known of them.
+
+    Args:
+        x: The states, of shape (C, P, *shape).
+        log_base: Log density of what they were drawn from, of shape (C, P).
+        log_q: log q of each, of shape (C, P).
+        score: ∂_u log q of each, of shape (C, P).
+    """
 
     x: Array
     log_base: Array
@@ -133,30 +152,46 @@ class Drawn(NamedTuple):
 
 
 class Expectation(Protocol):
-    """A member of this axis."""
+    """How Ē(u) = E[∂_u log q] is estimated."""
 
     def init(self, problem: Problem) -> State:
-        """The state before the first step."""
+        """The state before the first step.
+
+        Args:
+            problem: Target, boundary values and data.
+
+        Returns:
+            The state, a pytree of arrays.
+        """
         ...
 
-    def refresh(
-        self, state: State, flow: AbstractDistribution, density: Density, problem: Problem, clock: Clock, key: Array
-    ) -> State:
-        """Bring the stored values up to date, when that is due."""
+    def refresh(self, state: State, snapshot: Snapshot, clock: Clock, key: Array) -> State:
+        """Bring the stored values up to date, when that is due.
+
+        Args:
+            state: The state.
+            snapshot: Flow, problem and density.
+            clock: Where training stands.
+            key: A JAX random key.
+
+        Returns:
+            The new state.
+        """
         ...
 
-    def estimate(
-        self,
-        state: State,
-        flow: AbstractDistribution,
-        density: Density,
-        problem: Problem,
-        u: Array,
-        y: Array | None,
-        drawn: Drawn,
-        key: Array,
-    ) -> Array:
-        """Ē at each of the conditions u, shape (C,)."""
+    def estimate(self, state: State, snapshot: Snapshot, at: Where, drawn: Drawn, key: Array) -> Array:
+        """Ē at each of the conditions.
+
+        Args:
+            state: The state.
+            snapshot: Flow, problem and density.
+            at: C conditions.
+            drawn: States already drawn at each of them.
+            key: A JAX random key.
+
+        Returns:
+            The estimates, of shape (C,).
+        """
         ...
 
 
@@ -188,28 +223,15 @@ class BatchExpectation:
         """No state."""
         return ()
 
-    def refresh(
-        self, state: State, flow: AbstractDistribution, density: Density, problem: Problem, clock: Clock, key: Array
-    ) -> State:
+    def refresh(self, state: State, snapshot: Snapshot, clock: Clock, key: Array) -> State:
         """Nothing is stored."""
         return state
 
-    def estimate(
-        self,
-        state: State,
-        flow: AbstractDistribution,
-        density: Density,
-        problem: Problem,
-        u: Array,
-        y: Array | None,
-        drawn: Drawn,
-        key: Array,
-    ) -> Array:
-        """Ē at each u."""
+    def estimate(self, state: State, snapshot: Snapshot, at: Where, drawn: Drawn, key: Array) -> Array:
+        """From the states already drawn, or from fresh ones of the base."""
         if self.samples is None and self.base.reuses_points:
             return self_normalised(drawn.log_q, drawn.log_base, drawn.score)
-        x, log_base = self.base.draw(flow, density, problem, u, y, self.samples or drawn.x.shape[1], key)
-        return _estimate(flow, density, problem, u, y, x, log_base)
+        return _estimate(snapshot, at, *self.base.draw(snapshot, at, self.samples or drawn.x.shape[1], key))
 
 
 class GridState(NamedTuple):
@@ -243,7 +265,14 @@ class GridExpectation:
         check_base(self.base, "GridExpectation")
 
     def grid(self, problem: Problem) -> Array:
-        """The chart coordinates of the grid."""
+        """The chart coordinates of the grid.
+
+        Args:
+            problem: Gives the condition.
+
+        Returns:
+            Chart coordinates, increasing.
+        """
         return jnp.asarray(problem.condition.grid_with_boundary(self.points))
 
     def init(self, problem: Problem) -> State:
@@ -252,35 +281,22 @@ class GridExpectation:
             raise TradeError("GridExpectation cannot serve targets with an observation: use BatchExpectation.")
         return GridState(jnp.zeros(len(self.grid(problem))), jnp.zeros((), bool))
 
-    def refresh(
-        self, state: State, flow: AbstractDistribution, density: Density, problem: Problem, clock: Clock, key: Array
-    ) -> State:
+    def refresh(self, state: State, snapshot: Snapshot, clock: Clock, key: Array) -> State:
         """Every ``every`` steps, fold a fresh estimate into the running average."""
 
         def fresh(state: GridState) -> GridState:
-            def at(args: tuple[Array, Array]) -> Array:
-                u, k = args
-                drawn = self.base.draw(flow, density, problem, u[None], None, self.samples, k)
-                return _estimate(flow, density, problem, u[None], None, *drawn)[0]
+            def one(start: tuple[Array, Array]) -> Array:
+                at = Where(start[0][None], None)
+                return _estimate(snapshot, at, *self.base.draw(snapshot, at, self.samples, start[1]))[0]
 
-            grid = self.grid(problem)
+            grid = self.grid(snapshot.problem)
             keys = jax.random.split(key, len(grid))
-            values = jax.lax.map(at, (grid, keys), batch_size=max(1, 16384 // self.samples))
+            values = jax.lax.map(one, (grid, keys), batch_size=max(1, 16384 // self.samples))
             old_weight = jnp.where(state.filled, self.ema, 0.0)
             return GridState(old_weight * state.values + (1.0 - old_weight) * values, jnp.ones((), bool))
 
         return jax.lax.cond(clock.due(self.every), fresh, lambda s: s, state)
 
-    def estimate(
-        self,
-        state: State,
-        flow: AbstractDistribution,
-        density: Density,
-        problem: Problem,
-        u: Array,
-        y: Array | None,
-        drawn: Drawn,
-        key: Array,
-    ) -> Array:
+    def estimate(self, state: State, snapshot: Snapshot, at: Where, drawn: Drawn, key: Array) -> Array:
         """The stored values, interpolated linearly in u."""
-        return jnp.interp(u, self.grid(problem), state.values)
+        return jnp.interp(at.u, self.grid(snapshot.problem), state.values)

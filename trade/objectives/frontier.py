@@ -10,7 +10,7 @@ from jax import Array
 
 from trade import check
 from trade.errors import TradeError
-from trade.objectives.conditions import Seen
+from trade.objectives.condition_samplers import Seen
 from trade.objectives.term import Clock, Problem, State
 
 _AT_END = 1e-4  # of the chart
@@ -58,21 +58,22 @@ class Frontier:
 
     def init(self, problem: Problem) -> State:
         """Every interval is its boundary value; the ESS begins at the threshold, neither good nor bad."""
-        walls = problem.condition.boundary_chart()
-        good = jnp.full((len(walls), 2), self.threshold, walls.dtype)  # a weak type would compile twice
-        return FrontierState(jnp.stack([walls, walls], axis=1), good, jnp.zeros_like(walls))
+        boundaries = problem.condition.boundary_chart()
+        good = jnp.full((len(boundaries), 2), self.threshold, boundaries.dtype)  # a weak type would compile twice
+        return FrontierState(jnp.stack([boundaries, boundaries], axis=1), good, jnp.zeros_like(boundaries))
 
     def sample(self, state: FrontierState, key: Array, n: int, problem: Problem, clock: Clock) -> Array:
         """The boundary values, the ends that can move, and the rest uniform over the intervals."""
-        walls, moving = problem.condition.boundary_chart(), _moving(problem)
-        fixed = jnp.concatenate([walls, state.ends[moving]])
+        boundaries, moving = problem.condition.boundary_chart(), _moving(problem)
+        fixed = jnp.concatenate([boundaries, state.ends[moving]])
         if n <= len(fixed):
             raise TradeError(
-                f"Frontier needs more than {len(fixed)} conditions a step for {len(walls)} boundary values, got {n}."
+                f"Frontier needs more than {len(fixed)} conditions a step for"
+                f" {len(boundaries)} boundary values, got {n}."
             )
         upto = jnp.cumsum(state.ends[:, 1] - state.ends[:, 0])
         along = upto[-1] * jax.random.uniform(key, (n - len(fixed),))
-        which = jnp.minimum(jnp.searchsorted(upto, along, side="right"), len(walls) - 1)
+        which = jnp.minimum(jnp.searchsorted(upto, along, side="right"), len(boundaries) - 1)
         return jnp.concatenate([fixed, state.ends[which, 1] - (upto[which] - along)])
 
     def update(self, state: FrontierState, u: Array, seen: Seen, problem: Problem, clock: Clock) -> FrontierState:
@@ -88,12 +89,12 @@ class Frontier:
 
     def _moved(self, ends: Array, pace: Array, problem: Problem) -> Array:
         """Each end by its pace, no farther than its boundary value inward and its neighbour or the range outward."""
-        walls = problem.condition.boundary_chart()
-        around = jnp.concatenate([-jnp.ones(1), walls, jnp.ones(1)])
-        low = jnp.clip(ends[:, 0] - pace[:, 0], around[:-2], walls)
-        high = jnp.clip(ends[:, 1] + pace[:, 1], walls, around[2:])
+        boundaries = problem.condition.boundary_chart()
+        around = jnp.concatenate([-jnp.ones(1), boundaries, jnp.ones(1)])
+        low = jnp.clip(ends[:, 0] - pace[:, 0], around[:-2], boundaries)
+        high = jnp.clip(ends[:, 1] + pace[:, 1], boundaries, around[2:])
         # Neighbours that would cross meet halfway.
-        meet = jnp.clip(0.5 * (high[:-1] + low[1:]), walls[:-1], walls[1:])
+        meet = jnp.clip(0.5 * (high[:-1] + low[1:]), boundaries[:-1], boundaries[1:])
         crossed = low[1:] < high[:-1]
         low = low.at[1:].set(jnp.where(crossed, meet, low[1:]))
         high = high.at[:-1].set(jnp.where(crossed, meet, high[:-1]))
@@ -107,9 +108,9 @@ class Frontier:
 
 def _moving(problem: Problem) -> tuple[np.ndarray, np.ndarray]:
     """Indices of the ends that have somewhere to go: not those of a boundary value at the end of the range."""
-    walls = problem.condition.walls
-    last = len(walls) - 1
-    free = [(i, 0) for i, wall in enumerate(walls) if i > 0 or wall > -1.0 + _AT_END]
-    free += [(i, 1) for i, wall in enumerate(walls) if i < last or wall < 1.0 - _AT_END]
+    boundaries = problem.condition.boundary_u
+    last = len(boundaries) - 1
+    free = [(i, 0) for i, u in enumerate(boundaries) if i > 0 or u > -1.0 + _AT_END]
+    free += [(i, 1) for i, u in enumerate(boundaries) if i < last or u < 1.0 - _AT_END]
     rows, sides = np.array(free, int).reshape(-1, 2).T
     return rows, sides

@@ -11,19 +11,19 @@ from trade import check
 from trade.errors import TradeError
 from trade.ess import kish_ess
 from trade.model import log_prob_and_score
-from trade.objectives.conditions import ConditionSampler, Seen, check_conditions
+from trade.objectives.condition_samplers import ConditionSampler, Seen, check_conditions
 from trade.objectives.density import Density, TrueDensity, check_density
-from trade.objectives.expectation import BatchExpectation, Drawn, Expectation, check_expectation
+from trade.objectives.expectation import BatchExpectation, Drawn, Expectation, Snapshot, Where, check_expectation
 from trade.objectives.frontier import Frontier
-from trade.objectives.norm import Cauchy, Norm
+from trade.objectives.penalty import Cauchy, Penalty
 from trade.objectives.points import ModelPoints, at_points
-from trade.objectives.term import Clock, Outcome, Problem, State, Term, first_non_finite, freeze
+from trade.objectives.term import Clock, Outcome, Problem, State, Term, first_non_finite, held_fixed
 
 MOST_INVALID = 0.1
 
 
 def residual(model_score: Array, target_score: Array, expectation: Array) -> Array:
-    """Eq. 19 inside the norm: ∂_u log p_θ - ∂_u log q + Ē(u), zero for the true density (Theorem 4.1)."""
+    """Eq. 19 inside the penalty: ∂_u log p_θ - ∂_u log q + Ē(u), zero for the true density (Theorem 4.1)."""
     return model_score - target_score + expectation
 
 
@@ -62,7 +62,7 @@ class Gradient(Term):
         points: Where in x.
         expectation: How E[∂_u log q] is estimated.
         density: What q is: the target's own, or rebuilt from the flow.
-        norm: ``Squared()`` as in Eq. 19, or one that bounds the pull of a single bad point.
+        penalty: ``Squared()`` as in Eq. 19, or one that bounds the pull of a single bad point.
         conditions_per_step: How many conditions each step.
         points_per_condition: How many states at each of them.
         reweighted: Weight of the forward KL on the model's own weighted states, beside the residual; 0 leaves it out.
@@ -73,7 +73,7 @@ class Gradient(Term):
     points: ModelPoints = field(default_factory=ModelPoints)
     expectation: Expectation = field(default_factory=BatchExpectation)
     density: Density = field(default_factory=TrueDensity)
-    norm: Norm = field(default_factory=Cauchy)
+    penalty: Penalty = field(default_factory=Cauchy)
     conditions_per_step: int = 16
     points_per_condition: int = 64
     reweighted: float = 1.0
@@ -85,7 +85,7 @@ class Gradient(Term):
         check.instance(self.points, ModelPoints, "Gradient points", "a ModelPoints")
         check_expectation(self.expectation, "Gradient")
         check_density(self.density, "Gradient")
-        check.member(self.norm, "Gradient norm", "a norm such as Cauchy()", "__call__")
+        check.member(self.penalty, "Gradient penalty", "a penalty such as Cauchy()", "__call__")
         check.integers(self, conditions_per_step=1, points_per_condition=1)
         check.numbers(self, "reweighted", low=0)
         check.numbers(self, "truncate", low=1)
@@ -113,30 +113,26 @@ class Gradient(Term):
     def loss(
         self, flow: AbstractDistribution, state: State, problem: Problem, clock: Clock, key: Array
     ) -> tuple[Array, Outcome]:
-        """Mean norm of the residual over conditions and points, plus the forward KL over the same points."""
+        """Mean penalty of the residual over conditions and points, plus the forward KL over the same points."""
         sampler_state, expectation_state = state
         keys = jax.random.split(key, 6)
         shape = (self.conditions_per_step, self.points_per_condition)
-        frozen = freeze(flow)
-
-        def evaluated(x: Array, u: Array, y: Array | None) -> tuple[Array, Array, Array]:
-            return impossible(*at_points(lambda v, *c: self.density.evaluate(frozen, problem, v, *c), x, u, y))
-
+        snapshot = Snapshot(held_fixed(flow), problem, self.density)
         u = self.conditions.sample(sampler_state, keys[0], shape[0], problem, clock)
-        y = problem.draw_observations(keys[1], shape[0])
-        x, log_own, log_base, own = self.points.draw(frozen, u, y, shape[1], keys[2])
-        log_q, target_score, invalid = jax.lax.stop_gradient(evaluated(x, u, y))
+        at = Where(u, problem.draw_observations(keys[1], shape[0]))
+        x, log_own, log_base, own = self.points.draw(snapshot.flow, *at, shape[1], keys[2])
+        log_q, target_score, invalid = jax.lax.stop_gradient(impossible(*snapshot.evaluate(x, at)))
         drawn = Drawn(x, log_base, log_q, target_score)
-        expectation_state = self.expectation.refresh(expectation_state, frozen, self.density, problem, clock, keys[3])
-        mean = self.expectation.estimate(expectation_state, frozen, self.density, problem, u, y, drawn, keys[4])
+        expectation_state = self.expectation.refresh(expectation_state, snapshot, clock, keys[3])
+        mean = self.expectation.estimate(expectation_state, snapshot, at, drawn, keys[4])
         if self.points.moves:
             perturb = jax.vmap(jax.vmap(lambda v, k: self.points.perturb(v, problem, k)))
             x = perturb(x, jax.random.split(keys[5], shape))
-            log_q, target_score, invalid = jax.lax.stop_gradient(evaluated(x, u, y))
+            log_q, target_score, invalid = jax.lax.stop_gradient(impossible(*snapshot.evaluate(x, at)))
 
-        log_p, model_score = at_points(lambda v, *c: log_prob_and_score(flow, v, *c), x, u, y)
+        log_p, model_score = at_points(lambda v, *c: log_prob_and_score(flow, v, *c), x, *at)
         left = residual(model_score, target_score, jax.lax.stop_gradient(mean)[:, None])
-        values = self.norm(
+        values = self.penalty(
             jnp.where(jnp.isneginf(log_q), 0.0, left)
         )  # outside the support there is nothing to carry on
         per_condition = jax.lax.stop_gradient(values.mean(axis=1))

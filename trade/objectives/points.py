@@ -78,7 +78,18 @@ class ModelPoints:
         return self.symmetries or self.noise > 0.0
 
     def draw(self, flow: AbstractDistribution, u: Array, y: Array | None, n: int, key: Array) -> Points:
-        """n states at each of the conditions u, and their log density."""
+        """States at each of the conditions, and their log density.
+
+        Args:
+            flow: The flow that is sampled.
+            u: Chart coordinates, of shape (C,).
+            y: The observation of each condition, with first axis C, or None.
+            n: States at each of them.
+            key: A JAX random key.
+
+        Returns:
+            The states, of shape (C, n, *shape), and what is known of them.
+        """
         own = n - int(self.wider * n)
         if own == n:
             x, log_p = model_states(flow, u, y, n, key)
@@ -95,7 +106,16 @@ class ModelPoints:
         return Points(x, log_p, log_p + jnp.logaddexp(jnp.log(1.0 - part), jnp.log(part) + log_ratio), own)
 
     def perturb(self, x: Array, problem: Problem, key: Array) -> Array:
-        """One state with noise and a random symmetry."""
+        """One state with noise and a random symmetry, as far as they are asked for.
+
+        Args:
+            x: One state.
+            problem: Gives the target and its symmetry.
+            key: A JAX random key.
+
+        Returns:
+            The state, moved.
+        """
         key_noise, key_symmetry = jax.random.split(key)
         if self.symmetries:
             x = problem.target.symmetry(key_symmetry, x)

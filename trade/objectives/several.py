@@ -10,7 +10,7 @@ from jax import Array
 
 from trade import check
 from trade.errors import TradeError
-from trade.objectives.term import Clock, Outcome, Problem, State, Term, before_start
+from trade.objectives.term import Clock, Outcome, Problem, State, Term, from_step, no_loss
 
 
 @dataclass(frozen=True)
@@ -68,13 +68,12 @@ class Sum(Term):
             own = clock._replace(start=clock.start + int(begin * (clock.total - clock.start)))
 
             def act(term: Term = term, old: State = state[i], own: Clock = own, k: Array = k) -> tuple[Array, Outcome]:
-                value, outcome = term.loss(flow, old, problem, own, k)
-                return value, outcome._replace(parts=outcome.parts or (value,))
+                return term.loss_in_parts(flow, old, problem, own, k)
 
             def wait(act: Callable[[], tuple[Array, Outcome]] = act, old: State = state[i]) -> tuple[Array, Outcome]:
-                return before_start(act, old)
+                return no_loss(act, old)
 
-            value, outcome = act() if own.start == clock.start else jax.lax.cond(clock.step < own.start, wait, act)
+            value, outcome = from_step(own.start, clock, act, wait)
             total = total + weight * value
             outcomes.append(outcome)
         found = jnp.stack([o.suspect for o in outcomes])

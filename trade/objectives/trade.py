@@ -11,9 +11,9 @@ from jax import Array
 
 from trade import check
 from trade.objectives.balance import Balance, Ramp, StepBack, check_balance
-from trade.objectives.boundary import ForwardKL
 from trade.objectives.gradient import Gradient
-from trade.objectives.term import Clock, Outcome, Problem, Report, State, Term, before_start, gradient_of
+from trade.objectives.kl_terms import ForwardKL
+from trade.objectives.term import Clock, Outcome, Problem, Report, State, Term, from_step, gradient_of, no_loss
 
 
 @dataclass(frozen=True)
@@ -43,7 +43,14 @@ class Trade:
         check.numbers(self, "start", low=0, takes="a fraction of the run or a step number")
 
     def first_step(self, total: int) -> int:
-        """The first step of the propagation term in a run of ``total`` steps."""
+        """The first step of the propagation term.
+
+        Args:
+            total: Number of steps of the run.
+
+        Returns:
+            The step.
+        """
         return int(self.start * total) if self.start < 1 else int(self.start)
 
     def init(self, key: Array, problem: Problem) -> State:
@@ -54,7 +61,7 @@ class Trade:
     def value_and_grad(
         self, flow: AbstractDistribution, state: State, problem: Problem, clock: Clock, key: Array
     ) -> tuple[Report, Any, State]:
-        """Both terms; before ``start`` the boundary alone, at its own price."""
+        """Both terms; before ``start`` the boundary alone, at the cost of it alone."""
         key_boundary, key_second = jax.random.split(key)
         first = self.first_step(clock.total)
         later = clock._replace(start=first)
@@ -63,8 +70,7 @@ class Trade:
             return self.boundary.loss(f, state[0], problem, clock, key_boundary)
 
         def second(f: AbstractDistribution) -> tuple[Array, Outcome]:
-            value, outcome = self.propagation.loss(f, state[1], problem, later, key_second)
-            return value, outcome._replace(parts=outcome.parts or (value,))
+            return self.propagation.loss_in_parts(f, state[1], problem, later, key_second)
 
         # Each term by itself: the balance needs both gradients, and the first has one compilation.
         (one, out_one), grads = gradient_of(boundary)(flow)
@@ -77,9 +83,9 @@ class Trade:
             return outcome, jax.tree.map(lambda g, h: g + weight * h, grads, grads_two), balance, weight
 
         def wait() -> tuple[Outcome, Any, State, Array]:
-            return before_start(lambda: second(flow), state[1])[1], grads, state[2], jnp.zeros_like(one)
+            return no_loss(lambda: second(flow), state[1])[1], grads, state[2], jnp.zeros_like(one)
 
-        out_two, grads, balance, weight = act() if first == 0 else jax.lax.cond(clock.step < first, wait, act)
+        out_two, grads, balance, weight = from_step(first, clock, act, wait)
         reports = self.boundary.report(one, out_one), self.propagation.report(out_two.parts[0], out_two)
         losses = {**reports[0].losses, **reports[1].losses, "lambda": weight}
         report = Report(losses, {**reports[0].suspects, **reports[1].suspects})

@@ -33,6 +33,15 @@ def metropolis(proposed: Weighted, target: AbstractTarget, key: Array, c: float)
     """The chain that goes through weighted samples at c in their order and accepts each by its weight.
 
     The proposals do not depend on the state, so that they can be drawn all at once.
+
+    Args:
+        proposed: What ``weighted_samples`` gave at c.
+        target: The family of densities.
+        key: A JAX random key.
+        c: The condition.
+
+    Returns:
+        The chain, with as many states as there were samples.
     """
     check.instance(proposed, Weighted, "proposed", "what weighted_samples returns")
     check_target(target, observed=False)
@@ -64,7 +73,15 @@ def accepted_index(log_weight: np.ndarray, log_uniform: np.ndarray) -> np.ndarra
 
 
 def integrated_autocorrelation(values: np.ndarray, window: float = 5.0) -> float:
-    """1 + 2 Σ ρ(t), summed up to the first lag that is ``window`` times the sum so far (Madras and Sokal)."""
+    """1 + 2 Σ ρ(t), summed up to the first lag that is ``window`` times the sum so far (Madras and Sokal).
+
+    Args:
+        values: A quantity along a chain, of shape (n,).
+        window: Length of the sum, in autocorrelation times.
+
+    Returns:
+        The autocorrelation time in steps, at least 1.
+    """
     values = np.asarray(check.array(values, "values", (-1,), finite=True), np.float64)
     window = check.number(window, "window", 0, open_low=True)
     centred = values - values.mean()

@@ -34,13 +34,28 @@ class Weighted(NamedTuple):
     ess: float
 
     def mean(self, function: Callable[[Array], Array]) -> Array:
-        """The weighted mean of a function of one state."""
+        """The weighted mean of a function of one state.
+
+        Args:
+            function: ``f(x)``, an array of any shape.
+
+        Returns:
+            The mean, of the shape that the function gives.
+        """
         check.function(function, "function", "one state")
         values = check.called("function", jax.vmap(function), self.x)
         return jnp.tensordot(jax.nn.softmax(self.log_weight), values, axes=1)
 
     def resample(self, key: Array, n: int) -> Array:
-        """n unweighted samples, drawn with replacement by their weights."""
+        """n unweighted samples, drawn with replacement by their weights.
+
+        Args:
+            key: A JAX random key.
+            n: How many.
+
+        Returns:
+            States of shape (n, *shape).
+        """
         chance = jax.nn.softmax(self.log_weight)
         if not bool(jnp.isfinite(chance).all()):
             raise TradeError("The samples cannot be drawn by their weights: some are NaN, or none is finite.")
@@ -58,6 +73,23 @@ def log_density_batch(target: AbstractTarget, x: Array, c: Array, y: Array | Non
     return jax.vmap(lambda v: target.log_density(v, c, y))(x)
 
 
+def log_target(model: Model, target: AbstractTarget, x: Array, c: float, observation: ArrayLike | None = None) -> Array:
+    """log q(x|c) of samples of a model: minus infinity for what is no state of the target.
+
+    Args:
+        model: The model that they are samples of, at any condition.
+        target: The family of densities.
+        x: The samples.
+        c: The condition of the density.
+        observation: The observation, for a target that takes one.
+
+    Returns:
+        One number per sample.
+    """
+    y = None if observation is None else jnp.asarray(observation, x.dtype)
+    return _within_batch(model.flow, x, log_density_batch(target, x, jnp.asarray(c, dtype=x.dtype), y))
+
+
 def check_pair(model: object, target: object, *, observed: bool = True) -> None:
     """Refuse a model and a target that do not belong together."""
     check.instance(model, Model, "model", "a trade.Model")
@@ -71,10 +103,20 @@ def check_pair(model: object, target: object, *, observed: bool = True) -> None:
 def weighted_samples(
     model: Model, target: AbstractTarget, key: Array, n: int, c: float, observation: ArrayLike | None = None
 ) -> Weighted:
-    """Draw n samples of the model at c and weight them to the target; what is no state of it has no weight."""
+    """Draw n samples of the model at c and weight them to the target; what is no state of it has no weight.
+
+    Args:
+        model: The model.
+        target: The family of densities.
+        key: A JAX random key.
+        n: How many.
+        c: The condition.
+        observation: The observation, for a model that takes one.
+
+    Returns:
+        The samples, with weights and their ESS.
+    """
     check_pair(model, target)
     x, log_prob = model.sample_and_log_prob(key, n, c, observation)
-    y = None if observation is None else jnp.asarray(observation, x.dtype)
-    log_q = log_density_batch(target, x, jnp.asarray(c, dtype=x.dtype), y)
-    log_weight = _within_batch(model.flow, x, log_q) - log_prob
+    log_weight = log_target(model, target, x, c, observation) - log_prob
     return Weighted(x, log_prob, log_weight, float(kish_ess(log_weight)))

@@ -12,7 +12,8 @@ from jax import Array
 
 from trade import check
 from trade.errors import TradeError
-from trade.target import AbstractTarget, check_target, shape_of
+from trade.states import shape_of
+from trade.target import AbstractTarget, check_target
 
 Observables = Callable[[Array], Array]
 
@@ -42,7 +43,7 @@ class MarkovChains:
     """Settings of the chains.
 
     Args:
-        kernel: ``"hmc"``, or ``"langevin"`` (Langevin dynamics with a Metropolis step, one step a trajectory).
+        kernel: ``"hmc"``, or ``"langevin"`` (Langevin dynamics with a Metropolis step, one step per trajectory).
         chains: Chains side by side.
         integration_steps: Most leapfrog steps of one trajectory of HMC; their number is drawn at random.
         pilot: Trajectories of the run on which thermalisation and autocorrelation are measured.
@@ -75,6 +76,9 @@ class MarkovChains:
             c: The condition.
             observables: A vector of quantities that must have mixed; log q and ∂_c log q by default.
                 Quantities that a symmetry of the target changes need not mix.
+
+        Returns:
+            Samples of shape (n, *shape), and how the chains mixed.
         """
         check_target(target, observed=False)
         key, n, c = target.check_sampling(key, n, c)

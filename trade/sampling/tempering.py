@@ -73,6 +73,9 @@ class ReplicaExchange:
             n: How many samples at each condition, over all ensembles.
             at: Wanted conditions; they must be rungs of the ladder, such as both ends of the range.
             start: One state from which all chains begin.
+
+        Returns:
+            The samples by condition, and how the ladder moved.
         """
         check_target(target, observed=False)
         key, n = check.random_key(key), check.count(n, target.shape)
@@ -112,7 +115,7 @@ class _Run(NamedTuple):
 
 
 class _Rates(NamedTuple):
-    """Parts accepted, in the order of ``Exchanged``: a number a rung, or a gap between two."""
+    """Parts accepted, in the order of ``Exchanged``: one number per rung, or per gap between two."""
 
     moved: Array
     exchanged: Array

@@ -1,5 +1,6 @@
-"""The targets that are shipped: most of them with exact samplers and exact log Z."""
+"""The targets that are shipped; some of them have exact samplers and an exact log Z."""
 
+from trade.target import boltzmann, power
 from trade.targets.augmented import Augmented
 from trade.targets.bridge import Bridge, bridge
 from trade.targets.gaussian_mixture import GaussianMixture, six_modes
@@ -16,6 +17,8 @@ __all__ = [
     "PowerPosterior",
     "ScalarField",
     "TwoMoons",
+    "boltzmann",
     "bridge",
+    "power",
     "six_modes",
 ]

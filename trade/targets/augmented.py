@@ -6,10 +6,11 @@ import jax.numpy as jnp
 from jax import Array
 
 from trade import check
-from trade.condition import Condition
+from trade.condition import Condition, check_condition
 from trade.config import describe_target
 from trade.errors import TradeError
-from trade.target import AbstractTarget, Bound, check_condition, check_target
+from trade.states import Bound
+from trade.target import AbstractTarget, check_target
 
 
 class Augmented(AbstractTarget):
@@ -27,6 +28,8 @@ class Augmented(AbstractTarget):
     """
 
     inner: AbstractTarget
+    shape: tuple[int, ...] = eqx.field(static=True)
+    condition: Condition = eqx.field(static=True)
     extra: int = eqx.field(static=True)
     exponent: float = eqx.field(static=True)
     reference: float = eqx.field(static=True)
@@ -39,19 +42,10 @@ class Augmented(AbstractTarget):
         self.inner, self.extra = inner, check.integer(extra, "Augmented extra")
         self.exponent = check.number(exponent, "Augmented exponent")
         self.reference = check.number(reference, "Augmented reference", 0, open_low=True)
-
-    @property
-    def shape(self) -> tuple[int, ...]:  # pyright: ignore[reportIncompatibleVariableOverride]
-        """The inner dimension and the extra ones."""
-        return (self.inner.shape[0] + self.extra,)
-
-    @property
-    def condition(self) -> Condition:  # pyright: ignore[reportIncompatibleVariableOverride]
-        """That of the inner target."""
-        return self.inner.condition
+        self.shape, self.condition = (inner.shape[0] + self.extra,), inner.condition
 
     def config(self) -> dict | None:
-        """The constructor arguments, for saving: as far as the inner target has any."""
+        """The constructor's arguments; None where the inner target has none."""
         inner = describe_target(self.inner)
         if inner is None:
             return None
@@ -66,7 +60,7 @@ class Augmented(AbstractTarget):
         return self.inner.log_density(own, c) + jax.scipy.stats.norm.logpdf(extra, scale=self._deviation(c)).sum()
 
     def with_condition(self, condition: Condition) -> "Augmented":
-        """That of the inner target."""
+        """The same, with that of the inner target replaced."""
         return Augmented(self.inner.with_condition(condition), self.extra, self.exponent, self.reference)
 
     @property
@@ -97,7 +91,16 @@ class Augmented(AbstractTarget):
         return jnp.concatenate([self.inner.symmetry(key_inner, own), turned])
 
     def extend(self, key: Array, x: Array, c: float) -> Array:
-        """States of shape (n, d) with fresh extra coordinates: (n, d + extra)."""
+        """States with fresh extra coordinates.
+
+        Args:
+            key: A JAX random key.
+            x: States of the inner target, of shape (n, d).
+            c: The condition.
+
+        Returns:
+            States of shape (n, d + extra).
+        """
         x = check.array(x, "x", (-1, *self.inner.shape))
         shape = (len(x), self.extra)
         extra = self._deviation(self.condition.check(c)) * jax.random.normal(check.random_key(key), shape)
@@ -114,6 +117,13 @@ class Augmented(AbstractTarget):
         return self.inner.log_partition(c)
 
     def extra_entropy(self, c: float) -> float:
-        """Entropy of the extra coordinates in nats."""
+        """Entropy of the extra coordinates.
+
+        Args:
+            c: The condition.
+
+        Returns:
+            The entropy in nats.
+        """
         deviation = self._deviation(self.condition.check(c))
         return self.extra * float(0.5 * jnp.log(2.0 * jnp.pi * jnp.e) + jnp.log(deviation))

@@ -10,7 +10,8 @@ from jax import Array
 from trade import check
 from trade.condition import Condition
 from trade.errors import TradeError
-from trade.target import AbstractTarget, Bound, as_shape, check_angles, check_bounds, check_function, shape_of
+from trade.states import Bound, as_shape, check_angles, check_bounds, check_function, shape_of
+from trade.target import AbstractTarget
 
 
 class Bridge(AbstractTarget):
@@ -57,10 +58,12 @@ class Bridge(AbstractTarget):
 
     @property
     def angles(self) -> tuple[int, ...]:
+        """The coordinates that were said to be angles."""
         return self._angles
 
     @property
     def bounds(self) -> tuple[Bound, ...]:
+        """The support that was given, one entry per coordinate; empty without any."""
         return self._bounds
 
     def log_density(self, x: Array, c: Array, y: Array | None = None) -> Array:

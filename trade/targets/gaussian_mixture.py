@@ -9,9 +9,9 @@ from numpy.typing import ArrayLike
 from scipy.special import logsumexp
 
 from trade import check
-from trade.condition import Condition
+from trade.condition import Condition, check_condition
 from trade.errors import TradeError
-from trade.target import AbstractTarget, check_condition, power
+from trade.target import AbstractTarget, power
 
 
 class GaussianMixture(AbstractTarget):
@@ -64,7 +64,7 @@ class GaussianMixture(AbstractTarget):
         self.parameters = (_nested(mu), _nested(sigma), _nested(w))
 
     def config(self) -> dict:
-        """The constructor arguments, for saving."""
+        """The constructor's arguments, with the weights normalised."""
         mu, sigma, w = self.parameters
         return {"means": mu, "covariances": sigma, "condition": self.condition, "weights": w}
 
@@ -162,7 +162,11 @@ def _nested(array: np.ndarray) -> tuple:
 
 
 def six_modes() -> GaussianMixture:
-    """The six-mode 2-D mixture of Appendix C.1 (with Σ₃ as it must be; the paper prints it wrong)."""
+    """The six-mode 2-D mixture of Appendix C.1 (with Σ₃ as it must be; the paper prints it wrong).
+
+    Returns:
+        The target.
+    """
     means = [[-1.0, 2.0], [3.0, 7.0], [-4.0, 2.0], [-2.0, -4.0], [0.0, 4.0], [5.0, -2.0]]
     covariances = [
         [[0.2778, 0.4797], [0.4797, 0.8615]],

@@ -8,8 +8,8 @@ from jax import Array
 from scipy.integrate import quad
 
 from trade import check
-from trade.condition import Condition
-from trade.target import AbstractTarget, boltzmann, check_condition
+from trade.condition import Condition, check_condition
+from trade.target import AbstractTarget, boltzmann
 
 
 class MultiWell(AbstractTarget):
@@ -49,11 +49,18 @@ class MultiWell(AbstractTarget):
         return (self.d,)
 
     def config(self) -> dict:
-        """The constructor arguments, for saving."""
+        """The constructor's arguments."""
         return {"d": self.d, "a": self.a, "b": self.b, "c": self.c, "condition": self.condition}
 
     def energy(self, x: Array) -> Array:
-        """E(x)."""
+        """E(x).
+
+        Args:
+            x: One state, of shape (d,).
+
+        Returns:
+            A scalar.
+        """
         return jnp.sum(self.a * x + self.b * x**2 + self.c * x**4)
 
     def log_density(self, x: Array, c: Array, y: Array | None = None) -> Array:
@@ -103,7 +110,14 @@ class MultiWell(AbstractTarget):
         return self.d * (float(np.log(value)) - lowest / temperature)
 
     def entropy(self, c: float) -> float:
-        """The exact entropy in nats: log Z + ⟨E⟩/T, the floor of the NLL."""
+        """The exact entropy, log Z + ⟨E⟩/T: the floor of the NLL.
+
+        Args:
+            c: The temperature T.
+
+        Returns:
+            The entropy in nats.
+        """
         temperature = self.condition.check(c)
         reach = self._reach(temperature)
         x = np.linspace(-reach, reach, 100_001)

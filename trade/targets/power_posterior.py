@@ -7,9 +7,10 @@ import jax.numpy as jnp
 from jax import Array
 
 from trade import check
-from trade.condition import Condition
+from trade.condition import Condition, check_condition
 from trade.errors import TradeError
-from trade.target import AbstractTarget, Bound, as_shape, check_bounds, check_condition, check_function
+from trade.states import Bound, as_shape, check_bounds, check_function
+from trade.target import AbstractTarget
 
 IMPOSSIBLE = -1e4  # log of a density that is zero; finite, so that residuals stay so
 
@@ -78,13 +79,28 @@ class PowerPosterior(AbstractTarget):
         return self._log_likelihood is not None
 
     def log_likelihood(self, x: Array, y: Array | None) -> Array:
-        """log p(y|ψ)."""
+        """log p(y|ψ); refused without a likelihood.
+
+        Args:
+            x: The parameters ψ.
+            y: The observation; not used for one fixed data set.
+
+        Returns:
+            A scalar.
+        """
         if self._log_likelihood is None:
             raise TradeError("This PowerPosterior has no likelihood: train with Gradient(density=EnergyFree()).")
         return self._log_likelihood(x) if self._observation_shape is None else self._log_likelihood(y, x)
 
     def log_prior(self, x: Array) -> Array:
-        """log p(ψ), finite also outside the support."""
+        """log p(ψ), finite also outside the support.
+
+        Args:
+            x: The parameters ψ.
+
+        Returns:
+            A scalar.
+        """
         return jnp.maximum(self._log_prior(x), IMPOSSIBLE)
 
     def log_density(self, x: Array, c: Array, y: Array | None = None) -> Array:

@@ -6,9 +6,9 @@ import jax.numpy as jnp
 from jax import Array
 
 from trade import check
-from trade.condition import Condition
+from trade.condition import Condition, check_condition
 from trade.errors import TradeError
-from trade.target import AbstractTarget, check_condition
+from trade.target import AbstractTarget
 
 
 class ScalarField(AbstractTarget):
@@ -44,7 +44,7 @@ class ScalarField(AbstractTarget):
 
     @property
     def shape(self) -> tuple[int, ...]:
-        """One axis a dimension."""
+        """One axis per dimension."""
         return (self.length,) * self.dimensions
 
     @property
@@ -54,16 +54,16 @@ class ScalarField(AbstractTarget):
 
     @property
     def lattice(self) -> bool:
-        """It is one."""
+        """Always: states are fields on a periodic lattice."""
         return True
 
     @property
     def has_symmetry(self) -> bool:
-        """Sign, mirrors, exchanged axes, translations."""
+        """Always: sign, mirrors, exchanged axes, translations."""
         return True
 
     def config(self) -> dict:
-        """The constructor arguments, for saving."""
+        """The constructor's arguments."""
         return {
             "length": self.length,
             "coupling": self.coupling,
@@ -72,11 +72,26 @@ class ScalarField(AbstractTarget):
         }
 
     def hopping(self, x: Array) -> Array:
-        """Σ_x Σ_μ φ_x φ_{x+μ}, each bond of the periodic lattice once."""
+        """Σ_x Σ_μ φ_x φ_{x+μ}, each bond of the periodic lattice once.
+
+        Args:
+            x: One field φ, of shape ``shape``.
+
+        Returns:
+            A scalar.
+        """
         return sum((jnp.sum(x * jnp.roll(x, -1, axis)) for axis in range(x.ndim)), jnp.zeros((), x.dtype))
 
     def action(self, x: Array, kappa: Array) -> Array:
-        """S(φ, κ)."""
+        """S(φ, κ).
+
+        Args:
+            x: One field φ, of shape ``shape``.
+            kappa: The hopping parameter κ.
+
+        Returns:
+            A scalar.
+        """
         square = x * x
         return -2.0 * kappa * self.hopping(x) + jnp.sum(
             (1.0 - 2.0 * self.coupling) * square + self.coupling * square * square
@@ -91,7 +106,15 @@ class ScalarField(AbstractTarget):
         return 2.0 * self.hopping(x)
 
     def drift(self, x: Array, kappa: Array) -> Array:
-        """∂_φ log q, the drift of Langevin dynamics."""
+        """∂_φ log q, the drift of Langevin dynamics.
+
+        Args:
+            x: One field φ, of shape ``shape``.
+            kappa: The hopping parameter κ.
+
+        Returns:
+            An array of the same shape.
+        """
         neighbours = sum((jnp.roll(x, s, axis) for axis in range(x.ndim) for s in (-1, 1)), jnp.zeros_like(x))
         return 2.0 * kappa * neighbours - 2.0 * (1.0 - 2.0 * self.coupling) * x - 4.0 * self.coupling * x**3
 

@@ -15,7 +15,7 @@ from trade import check, files
 from trade.errors import NonFiniteError
 from trade.objectives.term import Problem
 from trade.training.checkpoint import Checkpoints
-from trade.training.metrics import MetricsLog
+from trade.training.log import Callback, MetricsLog
 from trade.training.progress import Progress
 from trade.training.state import Learner, Means, Program, no_means, run_chunk
 from trade.training.watch import Judged, Stopwatch, Watch, Watched
@@ -44,11 +44,26 @@ class Schedule:
 
     @classmethod
     def of(cls, steps: int) -> "Schedule":
-        """For a budget of ``steps``: a hundred reports, fifty evaluations, ten checkpoints."""
+        """For a budget of ``steps``: a hundred reports, fifty evaluations, ten checkpoints.
+
+        Args:
+            steps: The budget.
+
+        Returns:
+            The schedule.
+        """
         return cls(max(steps // 100, 1), max(steps // 50, 1), max(steps // 10, 1))
 
     def next_stop(self, step: int, total: int) -> int:
-        """The next step at which something is due."""
+        """The next step at which something is due.
+
+        Args:
+            step: The current step.
+            total: The last step.
+
+        Returns:
+            The step; the last one at the latest.
+        """
         periods = (self.report, self.evaluate, self.checkpoint)
         return min([total, *[(step // p + 1) * p for p in periods]])
 
@@ -75,6 +90,7 @@ def train(
     progress: bool,
     key: Array,
     run: str = "",
+    callback: Callback | None = None,
 ) -> tuple[Trained, MetricsLog]:
     """Train until nothing more is gained or the budget is spent, from the start or from the newest checkpoint.
 
@@ -91,6 +107,7 @@ def train(
         progress: Show a progress bar.
         key: Randomness of the evaluations.
         run: Checksum of the settings; a checkpoint of other ones is refused.
+        callback: Told of every row of metrics.
     """
     many, checkpoints = seeds is not None, None if directory is None else Checkpoints(directory, run)
     watched = watch.begin(learners.flow, seeds or 1, program.steps, evaluate(learners.flow, key))
@@ -98,7 +115,8 @@ def train(
     step = 0
     if resume and checkpoints is not None:
         step, state = checkpoints.load(state)
-    log = MetricsLog(None if directory is None else directory / files.METRICS, resume_at=step if resume else None)
+    path = None if directory is None else directory / files.METRICS
+    log = MetricsLog(path, resume_at=step if resume else None, callback=callback)
     learners, watched, means = state.learners, state.watched, state.means
     timer = Stopwatch()
 

@@ -54,13 +54,26 @@ class Adam:
         check.numbers(self, "warmup", low=0, high=1)
 
     def rate(self, step: Array, steps: int, cooling: Cooling) -> Array:
-        """The learning rate at a step of a budget of ``steps``."""
+        """The learning rate at a step.
+
+        Args:
+            step: The step, a traced integer.
+            steps: The budget.
+            cooling: When the rate falls to zero.
+
+        Returns:
+            The rate, a scalar.
+        """
         risen = jnp.minimum((step + 1.0) / max(self.warmup * steps, 1.0), 1.0)
         fallen = jnp.clip((step - cooling.begin) / jnp.maximum(cooling.end - cooling.begin, 1), 0.0, 1.0)
         return self.learning_rate * risen * 0.5 * (1.0 + jnp.cos(jnp.pi * fallen))
 
     def transformation(self) -> optax.GradientTransformation:
-        """The Optax transformation, before it is scaled by the rate."""
+        """The Optax transformation, before it is scaled by the rate.
+
+        Returns:
+            Clipping, Adam and weight decay, in this order.
+        """
         return optax.chain(
             optax.clip_by_global_norm(self.clip),
             optax.scale_by_adam(),

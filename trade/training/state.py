@@ -12,7 +12,7 @@ from flowjax.distributions import AbstractDistribution
 from jax import Array
 
 from trade.flows.coupling import in_one_piece
-from trade.objectives.term import Clock, Objective, Problem, Report, is_frozen, split_trainable
+from trade.objectives.term import Clock, Objective, Problem, Report, is_untrained, split_trainable
 from trade.training.optimiser import Adam, Cooling
 
 # Neither changes what is computed, only in which order products add up (CPU) and kernels run (GPU).
@@ -99,7 +99,7 @@ def advance(
         keep(old_guard.losses, report.losses),
         keep(old_guard.suspects, report.suspects),
     )
-    flow = eqx.combine(keep(new_params, params), static, is_leaf=is_frozen)
+    flow = eqx.combine(keep(new_params, params), static, is_leaf=is_untrained)
     kept = keep(optimiser, learner.optimiser), keep(objective, learner.objective)
     return Learner(flow, *kept, learner.key, guard, learner.trust), report
 

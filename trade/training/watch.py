@@ -94,7 +94,17 @@ class Watch:
             object.__setattr__(self, "minutes", minutes)
 
     def begin(self, flows: Any, seeds: int, steps: int, judged: Judged) -> Watched:
-        """Before the first step."""
+        """What is remembered before the first step.
+
+        Args:
+            flows: The flows, with a first axis of seeds where there are several.
+            seeds: Number of seeds.
+            steps: The budget.
+            judged: An evaluation of the flows, for its shapes.
+
+        Returns:
+            A record in which every score is infinite.
+        """
         nothing = jnp.full(seeds, jnp.inf)
         begin = jnp.asarray(self._latest(steps), int)
         return Watched(
@@ -114,7 +124,7 @@ class Watch:
     def compare(
         self, old: Watched, flows: Any, judged: Judged, step: int, *, begun: bool, reached: float, many: bool
     ) -> tuple[Watched, np.ndarray]:
-        """Keep what is better; returns also which seeds are losing their boundary.
+        """Keep what is better, and say which seeds are losing their boundary.
 
         Args:
             old: What is remembered.
@@ -124,6 +134,9 @@ class Watch:
             begun: Whether the propagation has. Before, the boundary is what it is.
             reached: The part of the range that all seeds have reached; one where the objective has no such thing.
             many: Whether flows have a first axis of seeds.
+
+        Returns:
+            What is remembered now, and for each seed whether it is losing its boundary.
         """
         lost = begun & self._worse(judged.held_out, old.held_out) & self._worse(judged.learned, old.learned)
         lower = (_mean(judged.held_out) < _mean(np.asarray(old.held_out))) | (not begun)
@@ -158,7 +171,14 @@ class Watch:
         return np.isfinite(before).all(axis=1) & ~kept
 
     def memorises(self, judged: Judged) -> np.ndarray:
-        """Seeds that know their data better than others of the same kind, by more than noise."""
+        """Seeds that know their data better than others of the same kind, by more than noise.
+
+        Args:
+            judged: What was found of the flows.
+
+        Returns:
+            A vector of booleans, one entry per seed.
+        """
         if judged.held_out.shape[1] < 2:
             return np.zeros(len(judged.held_out), bool)
         gap = _mean(judged.held_out) - _mean(judged.learned)
@@ -169,6 +189,14 @@ class Watch:
         """How far the propagation is trusted: less where the boundary is being lost, more where data are memorised.
 
         Otherwise it goes back to one by and by.
+
+        Args:
+            trust: The trust now, one entry per seed.
+            lost: Seeds that are losing their boundary.
+            memorises: Seeds that memorise their data.
+
+        Returns:
+            The new trust, of the same shape, between ``least`` and ``most``.
         """
         old = np.asarray(trust).reshape(-1)
         back = np.where(old < 1.0, np.minimum(old / self.damping**0.5, 1.0), np.maximum(old * self.damping**0.1, 1.0))
@@ -178,7 +206,19 @@ class Watch:
     def ends(
         self, watched: Watched, step: int, steps: int, reached: float, clock: "Stopwatch", *, may_end_early: bool
     ) -> Cooling:
-        """When the learning rate falls: begun now if nothing more is gained, or if time is running out."""
+        """When the learning rate falls: begun now if nothing more is gained, or if time is running out.
+
+        Args:
+            watched: What is remembered.
+            step: The step.
+            steps: The budget.
+            reached: The part of the range that all seeds have reached.
+            clock: Time in training.
+            may_end_early: Whether the learning rate can fall at any time.
+
+        Returns:
+            From which step to which it falls.
+        """
         begin, end = (int(v) for v in watched.cooling)
         if step >= begin or not may_end_early:
             return watched.cooling
@@ -207,7 +247,7 @@ class Stopwatch:
         return time.monotonic() - self.began
 
     def rate(self, step: int) -> float:
-        """Steps a second."""
+        """Steps per second."""
         return max(step - self.first, 1) / max(self.seconds, 1e-9)
 
 

@@ -6,5 +6,15 @@ from trade.targets.molecule.force_field import ForceField
 from trade.targets.molecule.internal import ZMatrix
 from trade.targets.molecule.langevin import LeapfrogLangevin
 from trade.targets.molecule.pdb import write_pdb
+from trade.targets.molecule.trajectory import read_trajectory, write_trajectory
 
-__all__ = ["AlanineDipeptide", "ForceField", "LeapfrogLangevin", "Molecule", "ZMatrix", "write_pdb"]
+__all__ = [
+    "AlanineDipeptide",
+    "ForceField",
+    "LeapfrogLangevin",
+    "Molecule",
+    "ZMatrix",
+    "read_trajectory",
+    "write_pdb",
+    "write_trajectory",
+]

@@ -63,6 +63,11 @@ class AlanineDipeptide(Molecule):
     def __init__(self) -> None:
         super().__init__(force_field(), Z_MATRIX, Condition(300.0, 600.0, scale="log", boundary=(600.0,)))
 
+    @property
+    def residues(self) -> dict[str, tuple[str, ...]]:
+        """ACE, ALA and NME, with the names of their atoms."""
+        return dict(ATOMS)
+
     def config(self) -> dict:
         """No arguments, for saving."""
         return {}

@@ -9,9 +9,9 @@ from jax import Array
 from jax.typing import ArrayLike
 
 from trade import check
-from trade.condition import Condition
+from trade.condition import Condition, check_condition
 from trade.errors import TradeError
-from trade.target import AbstractTarget, check_condition
+from trade.target import AbstractTarget
 from trade.targets.molecule.force_field import ForceField
 from trade.targets.molecule.internal import Internal, ZMatrix
 
@@ -67,6 +67,11 @@ class Molecule(AbstractTarget):
     def torsions(self) -> tuple[int, ...]:
         """Which coordinates of a state are torsions, by row of the Z-matrix."""
         return tuple(range(self.shape[0] - len(self.z_matrix.rows), self.shape[0]))
+
+    @property
+    def residues(self) -> dict[str, tuple[str, ...]]:
+        """Names of the residues, in order, and of the atoms of each, as ``write_pdb`` takes them."""
+        return {"MOL": tuple(f"A{i}" for i in range(1, self.z_matrix.atoms + 1))}
 
     def to_internal(self, x: Array) -> Array:
         """The state of positions of shape (atoms, 3)."""

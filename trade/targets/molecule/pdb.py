@@ -11,7 +11,7 @@ from trade.errors import TradeError
 
 
 def write_pdb(path: str | Path, positions: ArrayLike, residues: Mapping[str, Sequence[str]]) -> None:
-    """Write one model a frame.
+    """Write one model per frame.
 
     Args:
         path: The file.

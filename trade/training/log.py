@@ -1,48 +1,55 @@
-"""``metrics.jsonl``: one line a report, cut back on resume to what the checkpoint knows."""
+"""``metrics.jsonl``: one line per report, cut back on resume to what the checkpoint knows."""
 
 import json
-import math
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-from trade import files
+from trade import check, files
 from trade.errors import TradeError
 
-
-def plain(value: Any) -> Any:
-    """Strict JSON: a number that is not finite becomes null."""
-    if isinstance(value, float) and not math.isfinite(value):
-        return None
-    if isinstance(value, dict):
-        return {k: plain(v) for k, v in value.items()}
-    if isinstance(value, list | tuple):
-        return [plain(v) for v in value]
-    return value
+Callback = Callable[[dict[str, Any]], object]
 
 
 class MetricsLog:
-    """Rows in memory and, with a path, in a file. Losses are lists: one entry per seed."""
+    """Rows in memory and, with a path, in a file. Losses are lists: one entry per seed.
 
-    def __init__(self, path: Path | None, *, resume_at: int | None = None) -> None:
-        self.path = path
+    Args:
+        path: The file, if there is one.
+        resume_at: The step of the checkpoint that a run is continued from; later rows come again, and are dropped.
+        callback: Told of every row once, after it is written: not of those that it was told of before a resume.
+    """
+
+    def __init__(self, path: Path | None, *, resume_at: int | None = None, callback: Callback | None = None) -> None:
+        self.path, self.callback = path, callback
         self.rows: list[dict[str, Any]] = []
+        self.told: set[tuple] = set()
         if path is None:
             return
         if resume_at is not None and path.exists():
-            self.rows = [row for row in read_metrics(path) if row["step"] <= resume_at]
+            found = read_metrics(path)
+            self.rows = [row for row in found if row["step"] <= resume_at]
+            self.told = {_name(row) for row in found}
         write_metrics(path, self.rows)
 
     def append(self, row: dict[str, Any]) -> None:
         """Add a row."""
-        row = plain(row)
+        row = files.plain(row)
         self.rows.append(row)
         if self.path is not None:
             files.append_text(self.path, json.dumps(row) + "\n")
+        if self.callback is not None and _name(row) not in self.told:
+            check.called("callback", self.callback, files.plain(row))  # a copy: the log is ours
 
     def newest(self, name: str, default: list[float]) -> list[float]:
         """The last values reported under a name, one per seed."""
         found = next((row[name] for row in reversed(self.rows) if row.get(name) is not None), default)
         return [float("nan") if v is None else v for v in found]
+
+
+def _name(row: dict[str, Any]) -> tuple:
+    """What tells a row from others: its step, and what it has."""
+    return row["step"], *row
 
 
 def write_metrics(path: Path, rows: list[dict[str, Any]]) -> None:

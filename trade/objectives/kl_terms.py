@@ -14,11 +14,11 @@ from jax import Array
 from trade import check
 from trade.errors import TradeError
 from trade.model import draw, log_prob
-from trade.objectives.conditions import ConditionSampler, GrowingInterval, check_conditions
+from trade.objectives.condition_samplers import ConditionSampler, GrowingInterval, check_conditions
 from trade.objectives.density import TrueDensity
-from trade.objectives.expectation import Base, FromData, check_base
+from trade.objectives.expectation import Base, FromData, Snapshot, Where, check_base
 from trade.objectives.points import at_points
-from trade.objectives.term import Clock, Outcome, Problem, State, Term, first_non_finite, freeze
+from trade.objectives.term import Clock, Outcome, Problem, State, Term, first_non_finite, held_fixed
 
 
 @dataclass(frozen=True)
@@ -42,18 +42,18 @@ class ForwardKL(Term):
         self, flow: AbstractDistribution, state: State, problem: Problem, clock: Clock, key: Array
     ) -> tuple[Array, Outcome]:
         """Mean over the boundary values of -E[log p_θ(x|c0)]."""
-        walls = problem.condition.boundary_chart()
-        n = max(self.batch // len(walls), 1)
+        boundaries = problem.condition.boundary_chart()
+        n = max(self.batch // len(boundaries), 1)
         losses = []
-        for i, k in enumerate(jax.random.split(key, len(walls))):
+        for i, k in enumerate(jax.random.split(key, len(boundaries))):
             key_batch, key_symmetry = jax.random.split(k)
             x, y = problem.batch(key_batch, i, n)
             if self.symmetries:
                 x = jax.vmap(problem.target.symmetry)(jax.random.split(key_symmetry, n), x)
-            one = jax.vmap(lambda v, w, u=walls[i]: log_prob(flow, v, u, w), in_axes=(0, problem.observation_axis))
+            one = jax.vmap(lambda v, w, u=boundaries[i]: log_prob(flow, v, u, w), in_axes=(0, problem.observation_axis))
             losses.append(-jnp.mean(one(x, y)))
         values = jnp.stack(losses)
-        return values.mean(), Outcome(state, first_non_finite(values, problem.condition.unchart(walls)))
+        return values.mean(), Outcome(state, first_non_finite(values, problem.condition.unchart(boundaries)))
 
 
 @dataclass(frozen=True)
@@ -147,15 +147,14 @@ class Reweighted(Term):
     ) -> tuple[Array, Outcome]:
         """Weighted negative log-likelihood, with weights normalised at each condition."""
         key_u, key_y, key_x = jax.random.split(key, 3)
-        n, frozen = self.points_per_condition, freeze(flow)
+        n, snapshot = self.points_per_condition, Snapshot(held_fixed(flow), problem, TrueDensity())
         u = self.conditions.sample(state, key_u, self.conditions_per_step, problem, clock)
-        y = problem.draw_observations(key_y, len(u))
-
-        x, log_base = jax.lax.stop_gradient(self.base.draw(frozen, TrueDensity(), problem, u, y, n, key_x))
-        log_q = at_points(problem.target.log_density_at, x, u, y)
+        at = Where(u, problem.draw_observations(key_y, len(u)))
+        x, log_base = jax.lax.stop_gradient(self.base.draw(snapshot, at, n, key_x))
+        log_q = at_points(problem.target.log_density_at, x, *at)
         weights = jax.nn.softmax(log_q - log_base, axis=1)
         if self.truncate is not None:
             weights = jnp.minimum(weights, self.truncate / n)
             weights = weights / weights.sum(axis=1, keepdims=True)
-        values = -jnp.sum(weights * at_points(lambda v, *c: log_prob(flow, v, *c), x, u, y), axis=1)
+        values = -jnp.sum(weights * at_points(lambda v, *c: log_prob(flow, v, *c), x, *at), axis=1)
         return values.mean(), Outcome(state, first_non_finite(values, problem.condition.unchart(u)))

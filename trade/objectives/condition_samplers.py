@@ -1,7 +1,6 @@
-"""Where in c the gradient residual is evaluated: p_grad(c), in the chart u.
+"""Where in c a term is evaluated, in the chart u: the p_grad(c) of the gradient residual.
 
-The contract: ``init(problem)``, ``sample(state, key, n, problem, clock)`` returns n chart
-coordinates, and ``update(state, u, seen, problem, clock)`` feeds back what was seen there.
+The contract is ``ConditionSampler``.
 """
 
 from dataclasses import dataclass
@@ -20,7 +19,7 @@ class Seen(NamedTuple):
     """What the gradient term saw at each of its conditions, in the order in which they were drawn.
 
     Args:
-        loss: Mean norm of the residual.
+        loss: Mean penalty of the residual.
         ess: Effective sample size of the model's own states, weighted to the target.
     """
 
@@ -29,22 +28,59 @@ class Seen(NamedTuple):
 
 
 class ConditionSampler(Protocol):
-    """A member of this axis."""
+    """What draws the conditions of a term, and may learn from what was seen there."""
 
     def init(self, problem: Problem) -> State:
-        """The state before the first step."""
+        """The state before the first step.
+
+        Args:
+            problem: Target, boundary values and data.
+
+        Returns:
+            The state, a pytree of arrays.
+        """
         ...
 
     def sample(self, state: State, key: Array, n: int, problem: Problem, clock: Clock) -> Array:
-        """n chart coordinates."""
+        """Conditions for one step.
+
+        Args:
+            state: The state.
+            key: A JAX random key.
+            n: How many.
+            problem: Target, boundary values and data.
+            clock: Where training stands.
+
+        Returns:
+            Chart coordinates, of shape (n,).
+        """
         ...
 
     def update(self, state: State, u: Array, seen: Seen, problem: Problem, clock: Clock) -> State:
-        """Take notice of what was seen at each sampled u."""
+        """Take notice of what was seen at each sampled u.
+
+        Args:
+            state: The state.
+            u: The chart coordinates that ``sample`` gave, of shape (n,).
+            seen: What was seen there.
+            problem: Target, boundary values and data.
+            clock: Where training stands.
+
+        Returns:
+            The new state.
+        """
         ...
 
     def notes(self, state: State, problem: Problem) -> dict[str, Array]:
-        """Numbers worth reporting, by name; most members have none."""
+        """Numbers worth reporting; most members have none.
+
+        Args:
+            state: The state.
+            problem: Target, boundary values and data.
+
+        Returns:
+            Scalars by name.
+        """
         ...
 
 
@@ -92,15 +128,22 @@ class Widening(_Stateless):
     def sample(self, state: State, key: Array, n: int, problem: Problem, clock: Clock) -> Array:
         """The four lines of Appendix B.2, written in the chart."""
         key_r, key_w, key_b = jax.random.split(key, 3)
-        walls = problem.condition.boundary_chart()
-        u0 = walls[jax.random.randint(key_b, (n,), 0, len(walls))]
+        boundaries = problem.condition.boundary_chart()
+        u0 = boundaries[jax.random.randint(key_b, (n,), 0, len(boundaries))]
         r = jax.random.uniform(key_r, (n,))
         up = jax.random.uniform(key_w, (n,)) < (1.0 - u0) / 2.0
         zeta = self.skew(clock)
         return u0 + (1.0 - r**zeta) * jnp.where(up, 1.0 - u0, -1.0 - u0)
 
     def skew(self, clock: Clock) -> Array:
-        """ζ, geometric in time from ``s_min`` to ``s_max``."""
+        """ζ, geometric in time from ``s_min`` to ``s_max``.
+
+        Args:
+            clock: Where training stands.
+
+        Returns:
+            A scalar.
+        """
         low, high = jnp.log(self.s_min), jnp.log(self.s_max)
         return jnp.exp(low + clock.progress * (high - low))
 
@@ -120,10 +163,10 @@ class GrowingInterval(_Stateless):
 
     def sample(self, state: State, key: Array, n: int, problem: Problem, clock: Clock) -> Array:
         """Uniform in the chart between the current ends."""
-        walls = problem.condition.boundary_chart() if self.full_at > 0 else jnp.zeros(1)
+        boundaries = problem.condition.boundary_chart() if self.full_at > 0 else jnp.zeros(1)
         reach = jnp.minimum(clock.progress / self.full_at, 1.0) if self.full_at > 0 else 1.0
-        low = walls.min() + reach * (-1.0 - walls.min())
-        high = walls.max() + reach * (1.0 - walls.max())
+        low = boundaries.min() + reach * (-1.0 - boundaries.min())
+        high = boundaries.max() + reach * (1.0 - boundaries.max())
         return jax.random.uniform(key, (n,), minval=low, maxval=high)
 
 
@@ -157,7 +200,14 @@ class CausalGrid(_Silent):
         check.numbers(self, "ema", low=0, high=1, open_high=True)
 
     def grid(self, problem: Problem) -> Array:
-        """The chart coordinates of the grid."""
+        """The chart coordinates of the grid.
+
+        Args:
+            problem: Gives the condition.
+
+        Returns:
+            Chart coordinates, increasing.
+        """
         return jnp.asarray(problem.condition.grid_with_boundary(self.points))
 
     def init(self, problem: Problem) -> State:
@@ -170,12 +220,21 @@ class CausalGrid(_Silent):
         return self.grid(problem)[jax.random.categorical(key, logits, shape=(n,))]
 
     def log_weights(self, losses: Array, problem: Problem, clock: Clock) -> Array:
-        """Eq. 22: -ε Σ L_grad(c_i) over the grid points in [c0, c], for the cheapest c0."""
-        grid, walls = self.grid(problem), problem.condition.boundary_chart()
+        """Eq. 22: -ε Σ L_grad(c_i) over the grid points in [c0, c], for the cheapest c0.
+
+        Args:
+            losses: The running loss at every grid point.
+            problem: Target, boundary values and data.
+            clock: Where training stands.
+
+        Returns:
+            Unnormalised log weights, one per grid point.
+        """
+        grid, boundaries = self.grid(problem), problem.condition.boundary_chart()
         slack = 1e-5  # of grid points that are boundary values, up to rounding
-        inside = (grid > walls.min() + slack) & (grid < walls.max() - slack)
+        inside = (grid > boundaries.min() + slack) & (grid < boundaries.max() - slack)
         strength = self.epsilon * self.decay**clock.progress * jnp.where(inside, self.between, 1.0)
-        low, high = jnp.minimum(grid[:, None], walls), jnp.maximum(grid[:, None], walls)
+        low, high = jnp.minimum(grid[:, None], boundaries), jnp.maximum(grid[:, None], boundaries)
         passed = (grid >= low[..., None] - slack) & (grid <= high[..., None] + slack)
         accumulated = jnp.sum(jnp.where(passed, strength * losses, 0.0), axis=-1)
         return -accumulated.min(axis=-1)

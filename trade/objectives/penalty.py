@@ -1,4 +1,4 @@
-"""How a residual is measured."""
+"""What a residual costs: elementwise penalties."""
 
 from dataclasses import dataclass
 from typing import Protocol
@@ -11,11 +11,18 @@ from trade import check
 _LARGEST = 1e15  # its square is a float32
 
 
-class Norm(Protocol):
-    """A member of this axis: elementwise, non-negative."""
+class Penalty(Protocol):
+    """What a residual costs: elementwise, non-negative."""
 
     def __call__(self, residual: Array) -> Array:
-        """The loss of each residual."""
+        """The loss of each residual.
+
+        Args:
+            residual: Residuals, of any shape.
+
+        Returns:
+            Losses, of the same shape.
+        """
         ...
 
 
