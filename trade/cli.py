@@ -1,13 +1,8 @@
 """The command line: ``trade demo | fit | resume | check | sample | report | reproduce``."""
 
-import difflib
-import hashlib
-import io
 import sys
-import traceback
 from pathlib import Path
-from types import ModuleType
-from typing import Annotated, Any, Literal, NamedTuple
+from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 import tyro
 from rich.console import Console
@@ -16,12 +11,12 @@ from rich.table import Table
 from trade import files
 from trade.errors import NonFiniteError, TradeError
 
+if TYPE_CHECKING:
+    from trade.problem_file import ProblemFile
+
 Directory = Annotated[Path, tyro.conf.Positional]
-ProblemFile = Annotated[Path | None, tyro.conf.arg(metavar="FILE.py")]
-_OPTIONS = ("flow", "objective", "steps", "minutes", "optimiser", "validation", "held_out", "schedule", "seeds")
-PROBLEM_NAMES = ("target", "data", *_OPTIONS)
+ProblemPath = Annotated[Path | None, tyro.conf.arg(metavar="FILE.py")]
 NOT_USABLE = 3  # exit code of a run whose verdict is so
-_NEARLY = 0.85  # how alike two names are of which one is a slip
 
 
 def demo(
@@ -57,15 +52,18 @@ def _is_demo(directory: Path) -> bool:
 
 
 def _demo(out: Path, settings: Any, *, resume: bool) -> None:
-    from trade.experiments.gaussian_mixture import demonstrate
-    from trade.report.run import by_method, write_report
+    from trade.experiments.gaussian_mixture import DEMO_PANELS, demonstrate
+    from trade.experiments.results import by_method
+    from trade.report.comparison import write_comparison
+    from trade.report.explorer import write_report
 
     console = Console()
     console.print(f"Six-mode mixture, data at c = 1 only: {settings.steps} steps of TRADE, then maximum likelihood.")
-    *_, results = demonstrate(settings, out, resume=resume)
+    runs, results = demonstrate(settings, out, resume=resume)
     files.write_json(out / files.RESULTS, results)
     console.print("Drawing the report.")
-    report = write_report(out)
+    report = write_report(out, runs["trade-continuous"])
+    write_comparison(out / files.FIGURES, runs, results, DEMO_PANELS)
 
     conditions, methods = by_method(results)
     ours, other = methods["trade-continuous"], methods["maximum-likelihood"]
@@ -98,22 +96,23 @@ def fit(
     Args:
         file: A Python file that defines `target` and `data`, and may define `flow` (a recipe, a flowjax
             distribution or a function of a key) and any of `objective`, `steps`, `minutes`, `optimiser`,
-            `validation`, `held_out`, `schedule` and `seeds`.
+            `validation`, `held_out`, `schedule`, `seeds` and `callback`.
         out: Directory for checkpoints, metrics and the model: a new or empty one.
         steps: The budget of training steps, in place of the file's.
         seed: Random seed.
     """
+    from trade.problem_file import read_problem
     from trade.saved import check_place
 
     check_place(out, resume=False)
-    problem = _read_problem(file)
+    problem = read_problem(file)
     problem.remember()
     if steps is not None:
         problem.content["steps"] = steps
     _fit(problem, out, seed, resume=False)
 
 
-def _fit(problem: "Problem", out: Path, seed: int, *, resume: bool) -> None:
+def _fit(problem: "ProblemFile", out: Path, seed: int, *, resume: bool) -> None:
     import trade
 
     notes = {
@@ -136,7 +135,7 @@ def _conclude(run: Any) -> None:
         sys.exit(NOT_USABLE)
 
 
-def resume(directory: Directory, problem: ProblemFile = None) -> None:
+def resume(directory: Directory, problem: ProblemPath = None) -> None:
     """Continue a run that was interrupted, from its newest checkpoint.
 
     Args:
@@ -144,6 +143,7 @@ def resume(directory: Directory, problem: ProblemFile = None) -> None:
         problem: The problem file, when it is no longer where it was, or was run by somebody else.
     """
     from trade.experiments.gaussian_mixture import Demo
+    from trade.problem_file import read_again, read_problem
     from trade.saved import read_settings
 
     settings = read_settings(directory)
@@ -156,21 +156,23 @@ def resume(directory: Directory, problem: ProblemFile = None) -> None:
         raise TradeError(f"{directory} was not started by trade fit or trade demo: resume it in Python instead.")
     if not (directory / files.CHECKPOINT).exists():
         raise TradeError(f"{directory} has no checkpoint yet: start it again with trade fit.")
-    content = _read_problem(problem) if problem else _read_again(directory, Path(notes["problem"]), notes["sha256"])
+    content = read_problem(problem) if problem else read_again(directory, Path(notes["problem"]), notes["sha256"])
     content.check_hash(directory, notes["sha256"])
     if notes["steps"]:
         content.content["steps"] = notes["steps"]
     _fit(content, directory, int(settings["seed"]), resume=True)
 
 
-def check(directory: Directory, problem: ProblemFile = None) -> None:
+def check(directory: Directory, problem: ProblemPath = None) -> None:
     """Say how far a run can be trusted. With its target at hand it is examined anew; exit code 3: not usable.
 
     Args:
         directory: The run directory.
         problem: The problem file that defines the target (and the data), for a target of your own.
     """
-    run, content = _load(directory, problem)
+    from trade.problem_file import load_with
+
+    run, content = load_with(directory, problem)
     if run.target is not None:
         run = run.examined(content.content.get("data") if content else None)
     elif not run.told:
@@ -192,61 +194,73 @@ def _print_weights(table: dict[str, list[float]]) -> None:
 
 def sample(
     directory: Directory,
-    at: float,
     out: Path,
+    at: Annotated[tuple[str, ...], tyro.conf.UseAppendAction, tyro.conf.arg(metavar="C,C")] = (),
     n: Annotated[int, tyro.conf.arg(aliases=["-n"])] = 10_000,
+    observation: Annotated[str | None, tyro.conf.arg(metavar="Y,Y|FILE.npy")] = None,
+    resampled: bool = False,
+    topology: Annotated[Path | None, tyro.conf.arg(metavar="FILE.pdb")] = None,
     seed: int = 0,
-    problem: ProblemFile = None,
+    problem: ProblemPath = None,
     overwrite: bool = False,
 ) -> None:
     """Draw samples from a trained model, with log densities and importance weights.
 
+    Example: trade sample runs/mine --at 300,400,500 -n 1000 --out samples.csv
+
     Args:
         directory: The run directory.
-        at: The condition to sample at.
-        out: An .npz file for x, log_prob and, when the target is at hand, log_weight.
-        n: Number of samples.
+        out: A file: .npz or .csv for x, log_prob and log_weight, .nc for ArviZ, or the trajectory of a molecule as
+            .pdb, .dcd or .xtc. At several conditions arrays have an axis for them, and each has its trajectory.
+        at: The condition to sample at, such as 300, or several, such as 300,400,500.
+        n: Number of samples at each condition.
+        observation: The observation of a model that takes one: numbers such as 0.1,0.2, or an .npy file.
+        resampled: Draw the samples by their weights: then they need none, as in a trajectory, which has none.
+        topology: Names of atoms and residues for a trajectory of a molecule, such as protein.pdb.
         seed: Random seed.
         problem: The problem file that defines the target, for log_weight of a target of your own.
-        overwrite: Replace a file that is there.
+        overwrite: Replace files that are there.
     """
     import jax
-    import numpy as np
 
     from trade import check as checks
+    from trade import export
     from trade.fit import LARGEST_SEED
+    from trade.problem_file import load_with
 
-    files.check_output(out, overwrite=overwrite)
-    if out.suffix != ".npz":
-        raise TradeError(f"--out must be an .npz file, got {out}.")
+    conditions = tuple(c for text in at for c in export.numbers(text, "--at"))
+    if not conditions:
+        raise TradeError("--at is missing: give a condition, such as --at 300, or several, such as --at 300,400,500.")
+    paths = export.outputs(out, conditions, overwrite=overwrite)
     checks.integer(seed, "--seed", 0, LARGEST_SEED)
-    run, _ = _load(directory, problem)
-    key = jax.random.key(seed)
-    if run.target is None:
-        x, log_prob = run.model.sample_and_log_prob(key, n, at)
-        arrays = {"x": x, "log_prob": log_prob}
-        text = "no log_weight: the target is not at hand (give --problem FILE.py)"
+    run, _ = load_with(directory, problem)
+    key, y = jax.random.key(seed), export.read_observation(observation, run.model.observation_shape)
+    samples = export.draw_at(run.model, run.target, key, n, conditions, y)
+    if samples.ess is not None:
+        text = f"ESS {', '.join(f'{ess:.1%}' for ess in samples.ess)}"
     else:
-        weighted = run.weighted(key, n, at)
-        arrays = {"x": weighted.x, "log_prob": weighted.log_prob, "log_weight": weighted.log_weight}
-        text = f"ESS {weighted.ess:.1%}"
-    buffer = io.BytesIO()
-    np.savez(buffer, allow_pickle=False, **{k: np.asarray(v) for k, v in arrays.items()})
-    files.write_bytes(out, buffer.getvalue())
-    tell(f"{n} samples at c = {at:g} in {out}; {text}.")
+        text = "no log_weight: " + (
+            "the target is not at hand (give --problem FILE.py)" if run.target is None else "the target has no density"
+        )
+    if resampled:
+        samples, text = samples.resampled(jax.random.fold_in(key, 1)), f"{text}, drawn by their weights"
+    export.write(samples, paths, run.target, topology)
+    where, names = ", ".join(f"{c:g}" for c in conditions), ", ".join(map(str, paths))
+    tell(f"{n} samples at c = {where} in {names}; {text}.")
 
 
-def report(directory: Directory, problem: ProblemFile = None) -> None:
-    """Draw the figures of a run and write its report.html.
+def report(directory: Directory, problem: ProblemPath = None) -> None:
+    """Write report.html: one page on which a slider moves c, with the verdict, weights, data and settings.
 
     Args:
         directory: The run directory.
-        problem: The problem file that defines the target, for ESS and log Z of a target of your own.
+        problem: The problem file that defines the target, for weights and data of a target of your own.
     """
-    from trade.report.run import write_report
+    from trade.problem_file import load_with
+    from trade.report.explorer import write_report
 
-    run, _ = _load(directory, problem)
-    tell(f"Wrote {write_report(directory, run)}")
+    run, content = load_with(directory, problem)
+    tell(f"Wrote {write_report(directory, run, data=content.content.get('data') if content else None)}")
 
 
 def reproduce(
@@ -271,7 +285,7 @@ def reproduce(
     """
     from trade.experiments import EXPERIMENTS
     from trade.experiments.reproduce import reproduce as run
-    from trade.report.reproduction import write_reproduction
+    from trade.report.tables import write_reproduction
 
     if list_all:
         for name, make in EXPERIMENTS.items():
@@ -284,102 +298,6 @@ def reproduce(
     results = run(chosen, out, names=methods, seeds=count, budget=budget, resume=resume)
     tell(write_reproduction(chosen.target, chosen.figures, results, out))
     tell(f"{results['wall_seconds']:g} s. Results, table and figures: {out}")
-
-
-class Problem(NamedTuple):
-    """A user's problem file, as it was run.
-
-    Args:
-        file: Where it is.
-        sha256: Checksum of what was run.
-        content: The names in it that matter.
-    """
-
-    file: Path
-    sha256: str
-    content: dict[str, Any]
-
-    def check_hash(self, directory: Path, recorded: str | None) -> None:
-        """Refuse another file than the one a run was started with."""
-        if recorded is not None and self.sha256 != recorded:
-            raise TradeError(f"{self.file} is not the file that {directory} was started with: its content has changed.")
-
-    def remember(self) -> None:
-        """Note that this user has run this file from this place, so that ``trade resume`` may do so unasked."""
-        mark = _mark(self.file, self.sha256)
-        if not mark.exists():
-            try:
-                files.write_bytes(mark, b"")
-            except TradeError:  # a home that cannot be written: resume will ask for --problem
-                return
-
-
-def _mark(file: Path, sha256: str) -> Path:
-    from trade.training.compilation import cache_directory
-
-    name = hashlib.sha256(f"{file.resolve()}\0{sha256}".encode()).hexdigest()
-    return cache_directory() / "problems" / name
-
-
-def _read_again(directory: Path, file: Path, sha256: str) -> Problem:
-    """The problem file that a run directory names: run only if it is what this user ran before, and not of the run."""
-    if directory.resolve() in file.resolve().parents:
-        raise TradeError(f"{file} lies inside the run directory, and is not run unasked: give --problem {file}.")
-    content = _problem_bytes(file)
-    if hashlib.sha256(content).hexdigest() != sha256:
-        raise TradeError(f"{file} is not the file that {directory} was started with: its content has changed.")
-    if not _mark(file, sha256).exists():
-        raise TradeError(f"{directory} names {file}, which you have not run from there: give --problem {file}.")
-    return _run_problem(file, content)
-
-
-def _problem_bytes(file: Path) -> bytes:
-    with files.in_words("cannot be read", file):
-        if not file.is_file():
-            raise TradeError(f"{file} does not exist: the problem must be a Python file.")
-    return files.read_bytes(file)
-
-
-def _read_problem(file: Path) -> Problem:
-    return _run_problem(file, _problem_bytes(file))
-
-
-def _run_problem(file: Path, content: bytes) -> Problem:
-    """Run a user's problem file, as it was read and hashed, and keep the names that matter."""
-    names: dict[str, Any] = {"__name__": "__problem__", "__file__": str(file)}
-    try:
-        exec(compile(content, str(file), "exec"), names)
-    except TradeError as error:
-        raise TradeError(f"{file}: {error}") from error
-    except (Exception, SystemExit) as error:
-        lines = [f.lineno for f in traceback.extract_tb(error.__traceback__) if f.filename == str(file)]
-        line = lines[-1] if lines else error.lineno if isinstance(error, SyntaxError) else None
-        where = "" if line is None else f" on line {line}"
-        what = " ".join(f"{type(error).__name__}: {error}".split())
-        raise TradeError(f"{file} failed{where}: {what}") from error
-    for name, value in names.items():
-        if name.startswith("_") or name in PROBLEM_NAMES or isinstance(value, ModuleType):
-            continue
-        meant = [n for n in difflib.get_close_matches(name, PROBLEM_NAMES, 1, _NEARLY) if n not in names]
-        if meant:
-            raise TradeError(f"{file} defines `{name}`, which is nearly `{meant[0]}`: call it that, or otherwise.")
-    if "target" not in names:
-        raise TradeError(f"{file} must define `target` (a trade.Target); it defines no such name.")
-    found = {name: names[name] for name in PROBLEM_NAMES if name in names}
-    return Problem(file, hashlib.sha256(content).hexdigest(), found)
-
-
-def _load(directory: Path, problem: Path | None) -> tuple[Any, Problem | None]:
-    """A saved run, with the target and the flow of a problem file, if it is the one the run was started with."""
-    import trade
-    from trade.saved import read_settings
-
-    recorded = read_settings(directory).get("notes", {}).get("sha256")
-    content = _read_problem(problem) if problem else None
-    if content is None:
-        return trade.load(directory), None
-    content.check_hash(directory, recorded)
-    return trade.load(directory, target=content.content["target"], flow=content.content.get("flow")), content
 
 
 def main() -> None:

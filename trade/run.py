@@ -1,5 +1,6 @@
 """``Run``: the models of a finished training, what was measured on the way, and how far they can be trusted."""
 
+from collections.abc import Iterable
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 from pathlib import Path
@@ -10,14 +11,15 @@ from flowjax.distributions import AbstractDistribution
 from jax import Array
 from jax.typing import ArrayLike
 
-from trade import check, files, saved
+from trade import check, export, files, saved
 from trade.config import from_json
 from trade.data import Data, examine, hold_out, make_problem
 from trade.errors import TradeError
 from trade.evaluation.divergence import Estimate
 from trade.evaluation.free_energy import FreeEnergy, by_importance, by_integration, evidence
+from trade.evaluation.reduced_potentials import ReducedPotentials, reduced_potentials
 from trade.evaluation.verdict import Verdict, Witness, judge
-from trade.flows.recipes import Recipe
+from trade.flows.flow import Recipe
 from trade.model import Model
 from trade.sampling.importance import Weighted, weighted_samples
 from trade.target import AbstractTarget
@@ -69,19 +71,82 @@ class Run:
         return self.target
 
     def weighted(self, key: Array, n: int, c: float, observation: ArrayLike | None = None) -> Weighted:
-        """n samples at c with importance weights to the target, and their ESS."""
+        """Samples of ``model`` at c with importance weights to the target, and their ESS.
+
+        Args:
+            key: A JAX random key.
+            n: How many.
+            c: The condition.
+            observation: The observation, for a model that takes one.
+
+        Returns:
+            The samples, with weights and their ESS.
+        """
         return weighted_samples(self.model, self._target(), key, n, c, observation)
+
+    def to_arviz(
+        self,
+        conditions: float | Iterable[float],
+        *,
+        n: int = 1_000,
+        key: Array | None = None,
+        resampled: bool = False,
+        observation: ArrayLike | None = None,
+    ) -> Any:
+        """Samples at some conditions as ArviZ takes them, with the condition as a coordinate.
+
+        Args:
+            conditions: One condition or several, no two alike.
+            n: Samples at each.
+            key: Randomness; fixed by default.
+            resampled: Draw them by their weights: then they need none, and ArviZ's summaries are those of the target.
+            observation: The observation, for a model that takes one.
+
+        Returns:
+            A ``DataTree`` of xarray, or with ArviZ below version 1 an ``InferenceData``: ``x`` in the group
+            ``posterior`` with dimensions (chain, draw, condition, ...); ``log_prob`` and, with the target at hand and
+            not resampled, ``log_weight`` in ``sample_stats``; the ESS at each condition as the attribute ``ess``.
+        """
+        draw_key, resample_key = jax.random.split(jax.random.key(0) if key is None else check.random_key(key))
+        target = self._target() if resampled else self.target
+        samples = export.draw_at(self.model, target, draw_key, n, conditions, observation)
+        return export.to_arviz(samples.resampled(resample_key) if resampled else samples)
+
+    def reduced_potentials(
+        self,
+        conditions: float | Iterable[float],
+        *,
+        n: int = 1_000,
+        key: Array | None = None,
+        observation: ArrayLike | None = None,
+    ) -> ReducedPotentials:
+        """Samples at some conditions with their reduced potentials at all of them, for pymbar's ``MBAR(u_kn, N_k)``.
+
+        Args:
+            conditions: One condition or several, no two alike.
+            n: Samples at each.
+            key: Randomness; fixed by default.
+            observation: The observation, for a model that takes one.
+
+        Returns:
+            Flows as the states that are sampled, targets as states that are not: see ``ReducedPotentials``.
+        """
+        key = jax.random.key(0) if key is None else key
+        return reduced_potentials(self.model, self._target(), key, n, conditions, observation)
 
     def log_partition(
         self, *, method: str = "importance", samples: int = 10_000, points: int = 33, key: Array | None = None
     ) -> FreeEnergy:
-        """log Z(c) - log Z(c0) over the whole range, with errors.
+        """log Z(c) - log Z(c0) over the whole range, with errors; c0 is the largest boundary value.
 
         Args:
             method: ``"importance"`` (each c on its own) or ``"integral"`` (of d log Z/du).
             samples: Samples at each condition.
-            points: Number of conditions.
+            points: Number of conditions; c0 is added to them.
             key: Randomness; fixed by default.
+
+        Returns:
+            The curve.
         """
         methods = {"importance": by_importance, "integral": by_integration}
         if method not in methods:
@@ -94,7 +159,16 @@ class Run:
     def evidence(
         self, observation: ArrayLike | None = None, *, samples: int = 20_000, key: Array | None = None
     ) -> Estimate:
-        """log p(y) of a power posterior trained over β from 0 to 1, with its error."""
+        """log p(y) of a power posterior trained over β from 0 to 1, with its error.
+
+        Args:
+            observation: The y whose evidence is wanted, when the target takes one.
+            samples: Samples at each power.
+            key: Randomness; fixed by default.
+
+        Returns:
+            log p(y), and its error.
+        """
         key = jax.random.key(0) if key is None else key
         return evidence(self.model, self._target(), key, observation, samples=samples)
 
@@ -118,6 +192,9 @@ class Run:
         Args:
             data: States at the boundary values, best those that were not trained on; without any, a lost mode of the
                 data is not seen.
+
+        Returns:
+            The same run; its verdicts are made when they are first asked for.
         """
         target = self._target()
         problem = make_problem(target, data)

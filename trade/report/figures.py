@@ -1,6 +1,7 @@
 """The figures: each function takes what was measured and returns a Matplotlib figure."""
 
 import textwrap
+from collections.abc import Sequence
 from typing import Any
 
 import matplotlib as mpl
@@ -13,7 +14,6 @@ from scipy.interpolate import CubicSpline
 from trade.evaluation.free_energy import FreeEnergy
 
 BLUE, ORANGE, GREEN, RED, GREY = "#0072B2", "#D55E00", "#009E73", "#CC3311", "#666666"
-EXTENT = 11.0  # half the side of the square that densities are drawn on
 GAMMA = 0.4  # of the colour scale of densities
 STYLE: Any = {
     "font.size": 11,
@@ -52,15 +52,20 @@ def _condition_axis(axis: Any, *, log: bool) -> None:
 
 @mpl.rc_context(STYLE)
 def densities(
-    rows: dict[str, list[np.ndarray]], conditions: list[float], extent: float, kl: dict[str, list[float]]
+    rows: dict[str, list[np.ndarray]],
+    conditions: list[float],
+    ranges: Sequence[tuple[float, float]],
+    kl: dict[str, list[float]],
+    boundary: tuple[float, ...] = (),
 ) -> Figure:
-    """Densities on a square, one row a model and one column a condition.
+    """Densities in the plane, one row a model and one column a condition.
 
     Args:
         rows: Label to one density grid ``[x, y]`` per condition; the first row is the target.
         conditions: The conditions.
-        extent: Half the side of the square.
+        ranges: The interval of either coordinate.
         kl: For labels that have one, the exact KL at each condition, printed in the panel.
+        boundary: Conditions with data.
     """
     figure, axes = _figure(2.6 * len(conditions), 2.6 * len(rows) + 0.3, nrows=len(rows), ncols=len(conditions))
     axes = np.atleast_2d(axes)
@@ -72,7 +77,7 @@ def densities(
             axis.imshow(
                 grid.T**GAMMA,
                 origin="lower",
-                extent=(-extent, extent, -extent, extent),
+                extent=(*ranges[0], *ranges[1]),
                 cmap="magma",
                 vmin=0.0,
                 vmax=float(first[j].max() ** GAMMA),
@@ -83,7 +88,7 @@ def densities(
             for side in axis.spines.values():
                 side.set_visible(False)
             if i == 0:
-                axis.set_title(f"c = {c:g}" + ("  (data)" if c == 1.0 else ""))
+                axis.set_title(f"c = {c:g}" + ("  (data)" if c in boundary else ""))
             if j == 0:
                 axis.set_ylabel(label)
             if label in kl:
@@ -93,7 +98,12 @@ def densities(
 
 @mpl.rc_context(STYLE)
 def against_condition(
-    series: dict[str, dict[str, list[float]]], conditions: list[float], boundary: tuple[float, ...], *, log: bool = True
+    series: dict[str, dict[str, list[float]]],
+    conditions: list[float],
+    boundary: tuple[float, ...],
+    *,
+    log: bool = True,
+    labels: dict[str, str] | None = None,
 ) -> Figure:
     """ESS, and KL where it is known, against the condition.
 
@@ -102,10 +112,11 @@ def against_condition(
         conditions: The conditions.
         boundary: Where data is, marked by a line.
         log: Whether the condition axis is logarithmic.
+        labels: Names of the metrics, where they have better ones.
     """
     panels = [m for m in ("kl", "ess") if any(m in s for s in series.values())]
     figure, axes = _figure(5.2 * len(panels), 3.8, ncols=len(panels), squeeze=False)
-    titles = {"kl": "exact KL(target ‖ model)", "ess": "effective sample size"}
+    titles = {"kl": "KL(target ‖ model)", "ess": "effective sample size", **(labels or {})}
     for axis, metric in zip(axes[0], panels, strict=True):
         for (label, values), colour in zip(series.items(), (BLUE, ORANGE, GREEN, RED), strict=False):
             if metric in values:

@@ -1,92 +1,218 @@
-"""One self-contained HTML page: pictures inside, readable on a phone and at a desk."""
+"""The parts of a page as HTML: what stands still is written here, what moves has a canvas for the script."""
 
-import base64
 import html
-from collections.abc import Sequence
-from pathlib import Path
+import json
+import math
+from collections.abc import Iterable, Sequence
+from importlib.resources import files
+from typing import Any
+
+import matplotlib as mpl
+from matplotlib.colors import to_hex
+
+from trade.experiments.results import by_method
 
 PAGE = """<!doctype html>
 <html lang="en"><head><meta charset="utf-8">
 <meta name="viewport" content="width=device-width, initial-scale=1">
+<meta http-equiv="Content-Security-Policy"
+ content="default-src 'none'; style-src 'unsafe-inline'; script-src 'unsafe-inline'; img-src data:">
 <title>{title}</title>
 <style>
-  :root {{ color-scheme: light; --ink: #1d2733; --soft: #5b6876; --line: #dfe4ea; --accent: #0072B2; }}
-  * {{ box-sizing: border-box; }}
-  body {{ margin: 0; font: 16px/1.55 system-ui, -apple-system, "Segoe UI", sans-serif; color: var(--ink);
-         background: #f6f7f9; }}
-  main {{ max-width: 62rem; margin: 0 auto; padding: 2rem 1.2rem 4rem; }}
-  h1 {{ font-size: 1.7rem; line-height: 1.25; margin: 0 0 .3rem; }}
-  h2 {{ font-size: 1.15rem; margin: 0 0 .6rem; }}
-  p.lead {{ color: var(--soft); margin: 0 0 1.5rem; }}
-  section {{ background: #fff; border: 1px solid var(--line); border-radius: .6rem; padding: 1.1rem 1.2rem;
-            margin: 0 0 1.2rem; }}
-  img {{ max-width: 100%; min-width: min(36rem, 160vw); height: auto; display: block; margin: 0 auto; }}
-  figcaption, .note {{ color: var(--soft); font-size: .92rem; margin-top: .5rem; overflow-wrap: anywhere; }}
-  summary {{ font-size: 1.15rem; font-weight: 700; cursor: pointer; }}
-  figure {{ margin: 0; }}
-  .scroll {{ overflow-x: auto; }}
-  table {{ border-collapse: collapse; width: 100%; font-variant-numeric: tabular-nums; font-size: .95rem; }}
-  th, td {{ text-align: right; padding: .32rem .7rem; border-bottom: 1px solid var(--line); white-space: nowrap; }}
-  th:first-child, td:first-child {{ text-align: left; }}
-  thead th {{ color: var(--soft); font-weight: 600; }}
-  td.best {{ font-weight: 700; color: var(--accent); }}
-  .verdict {{ border-left: .4rem solid var(--line); }}
-  .verdict.good {{ border-color: #1a9850; }} .verdict.usable {{ border-color: #f0a202; }}
-  .verdict.not {{ border-color: #c0392b; }} .verdict p {{ margin: .3rem 0; }}
-  pre {{ margin: 0; overflow-x: auto; font-size: .85rem; }}
-</style></head><body><main>
-<h1>{title}</h1><p class="lead">{lead}</p>
+{style}</style></head><body><main>
+<header><h1>{title}</h1><button id="theme" type="button">Light or dark</button></header>
+<p class="lead">{lead}</p>
 {body}
-</main></body></html>
+</main>
+<script type="application/json" id="content">{content}</script>
+<script type="application/json" id="colours">{colours}</script>
+<script>
+{script}</script>
+</body></html>
 """
+PALETTES = {"density": "magma", "field": "RdBu_r"}
+SHADES = 128
+escape = html.escape
 
 
-def figure(path: Path, title: str, caption: str) -> str:
-    """A section with a PNG embedded."""
-    data = base64.b64encode(path.read_bytes()).decode()
-    return (
-        f"<section><h2>{html.escape(title)}</h2><figure>"
-        f'<div class=scroll><img alt="{html.escape(title)}" src="data:image/png;base64,{data}"></div>'
-        f"<figcaption>{html.escape(caption)}</figcaption></figure></section>"
+def page(title: str, lead: str, sections: Sequence[str], moving: dict[str, Any]) -> str:
+    """The whole page.
+
+    Args:
+        title: Its title.
+        lead: One sentence under it.
+        sections: HTML.
+        moving: Plain data for the script.
+
+    Returns:
+        HTML that needs nothing else.
+    """
+    assets = files("trade.report") / "assets"
+    return PAGE.format(
+        title=escape(title),
+        lead=escape(lead),
+        body="\n".join(sections),
+        style=(assets / "explorer.css").read_text(),
+        script="\n".join((assets / name).read_text() for name in ("plot.js", "explorer.js")),
+        content=embedded(moving),
+        colours=embedded({name: _shades(colours) for name, colours in PALETTES.items()}),
     )
+
+
+def embedded(content: Any) -> str:
+    """JSON that can stand inside a script element: it cannot end it."""
+    text = json.dumps(content, separators=(",", ":"), allow_nan=False)
+    return text.replace("<", "\\u003c").replace(">", "\\u003e").replace("&", "\\u0026")
+
+
+def _shades(name: str) -> str:
+    found = mpl.colormaps[name]
+    return "".join(to_hex(found(i / (SHADES - 1)))[1:] for i in range(SHADES))
 
 
 def table(
-    title: str, header: Sequence[str], rows: Sequence[Sequence[str]], best: Sequence[int] = (), note: str = ""
+    header: Sequence[str], rows: Iterable[Sequence[str]], *, best: Sequence[int] = (), kind: str = "", marked: Any = ()
 ) -> str:
-    """A section with a table; ``best`` names columns to emphasise."""
-    head = "".join(f"<th>{html.escape(h)}</th>" for h in header)
+    """A table that scrolls on its own where it is too wide.
+
+    Args:
+        header: Names of the columns; none for a table without a head.
+        rows: Text of the cells.
+        best: Columns to emphasise.
+        kind: Class of the table.
+        marked: Rows of which something is wrong, by number.
+    """
+    head = "".join(f'<th scope="col">{escape(h)}</th>' for h in header)
     body = "".join(
-        "<tr>"
-        + "".join(f"<td{' class=best' if i in best else ''}>{html.escape(cell)}</td>" for i, cell in enumerate(cells))
+        f"<tr{' class=useless' if i in marked else ''}>"
+        + "".join(f"<td{' class=best' if j in best else ''}>{escape(cell)}</td>" for j, cell in enumerate(cells))
         + "</tr>"
-        for cells in rows
+        for i, cells in enumerate(rows)
     )
-    after = f'<p class="note">{html.escape(note)}</p>' if note else ""
+    head = f"<thead><tr>{head}</tr></thead>" if header else ""
+    return f'<div class="scroll"><table class="{kind}">{head}<tbody>{body}</tbody></table></div>'
+
+
+def verdict(verdicts: Sequence[dict[str, Any]]) -> str:
+    """What the run is good for: level, reasons, advice, and the weights over c."""
+    if not verdicts:
+        return (
+            '<section class="verdict"><h2>Verdict: none</h2><p>It was not saved, and the target is not at hand: give'
+            " --problem FILE.py.</p></section>"
+        )
+    first = verdicts[0]
+    level = {"not checked": "unchecked"}.get(first["level"], first["level"].split(maxsplit=1)[0])
+    reasons = "".join(f"<li>{escape(r)}</li>" for r in first["reasons"])
+    parts = [f"<ul>{reasons}</ul>" if reasons else ""]
+    parts += [f"<p>Try: {escape(a)}</p>" for a in first["advice"]]
+    parts += [f"<p>Seed {i}: {escape(v['summary'])}.</p>" for i, v in enumerate(verdicts[1:], 1)]
+    if first["table"]:
+        parts.append(f"<details><summary>Importance weights over c</summary>{_weights(first['table'])}</details>")
+    return f'<section class="verdict {level}"><h2>Verdict: {escape(first["summary"])}</h2>{"".join(parts)}</section>'
+
+
+def _weights(columns: dict[str, list[float | None]]) -> str:
+    def number(value: float | None, form: str) -> str:
+        return "not known" if value is None else format(value, form)
+
+    rows = [
+        (
+            number(c, ".4g"),
+            f"{number(ess, '.1%')} ± {number(error, '.1%')}",
+            number(largest, ".2%"),
+            number(khat, ".2f"),
+            number(log_z, ".3f") + ("" if log_z_error is None else f" ± {log_z_error:.3f}"),
+        )
+        for c, ess, error, largest, khat, log_z, log_z_error in zip(*columns.values(), strict=True)
+    ]
+    return table(("c", "ESS", "largest weight", "Pareto k̂", "log Z"), rows)
+
+
+def results(content: dict[str, Any]) -> str:
+    """Every method's numbers at every condition, in the form of ``results.json``."""
+    labels = content.get("labels", {})
+    conditions, methods = by_method(content)
+
+    def number(value: float, metric: str) -> str:
+        if not math.isfinite(value):
+            return "not finite"
+        return f"{value:.1%}" if metric == "ess" else f"{value:.4f}"
+
+    header = ["c", *[f"{labels.get(m, m)}: {labels.get(k, k)}" for m, t in methods.items() for k in t]]
+    rows = [
+        [f"{c:g}", *[number(v[i], k) for t in methods.values() for k, v in t.items()]] for i, c in enumerate(conditions)
+    ]
+    first = len(next(iter(methods.values()), {}))
+    made = f"{content['command']}; {content['hardware']}; JAX {content['jax']}; commit {content['commit']}"
+    note = f'<p class="note">Made by {escape(made)}; {content["wall_seconds"]:g} s.</p>'
+    return f"<section><h2>Results</h2>{table(header, rows, best=range(1, 1 + first))}{note}</section>"
+
+
+def training(panels: Sequence[dict[str, Any]]) -> str:
+    """Loss terms and ESS over the steps."""
+    if not panels:
+        return '<section><h2>Training</h2><p class="note">No metrics were kept.</p></section>'
+    figures = []
+    for i, panel in enumerate(panels):
+        named = [s["name"] for s in panel["series"]]
+        keys = "".join(f'<span><i style="--of:var(--line-{k % 5})"></i>{escape(n)}</span>' for k, n in enumerate(named))
+        legend = f'<div class="legend">{keys}</div>' if any(named) else ""
+        figures.append(figure(f"training-{i}", panel["title"], "wide", legend))
+    many = max(len(s["y"]) for panel in panels for s in panel["series"])
+    note = f" One line for each of {many} seeds." if many > 1 else ""
     return (
-        f"<section><h2>{html.escape(title)}</h2><div class=scroll><table><thead><tr>{head}</tr></thead>"
-        f"<tbody>{body}</tbody></table></div>{after}</section>"
+        f'<section><h2>Training</h2><div class="panels">{"".join(figures)}</div>'
+        f'<p class="note">Loss terms and effective sample size as reported during training.{note} The largest'
+        " hundredth of a loss is cut at the top.</p></section>"
     )
 
 
-def verdict(level: str, summary: str, reasons: Sequence[str], advice: Sequence[str]) -> str:
-    """The section at the head of the page: what the run is good for."""
-    items = "".join(f"<li>{html.escape(r)}</li>" for r in reasons)
-    hints = "".join(f"<p>Try: {html.escape(a)}</p>" for a in advice)
+def data(content: dict[str, Any], origin: str) -> str:
+    """How many states there are, their means and deviations, and what was found of them."""
+    counts = table(("c", "states trained on", "held out"), content["counts"])
+    if not content["counts"]:
+        counts = "<p>There is no boundary value, and there are no data.</p>"
+    moments = table(("c", "", "mean", "standard deviation"), content["moments"], kind="named")
+    moments = moments if content["moments"] else ""
+    more = (
+        f'<p class="note">The first quantities; {content["more"]} more are not listed.</p>' if content["more"] else ""
+    )
+    found = "".join(f"<li>{escape(text)}</li>" for text in content["findings"])
+    found = f"<h3>Do data and density belong together?</h3><ul>{found}</ul>" if found else ""
+    note = f'<p class="note">{escape(origin)}</p>' if origin else ""
+    return f"<section><h2>Data</h2>{note}{counts}{moments}{more if moments else ''}{found}</section>"
+
+
+def commands(rows: Sequence[tuple[str, str]]) -> str:
+    """How to make the run again, and what to do with it."""
+    listed = "".join(f"<dt>{escape(what)}</dt><dd><code>{escape(text)}</code></dd>" for what, text in rows)
+    return f'<section><h2>Commands</h2><dl class="commands">{listed}</dl></section>'
+
+
+def settings(rows: Sequence[tuple[str, str]], versions: Sequence[tuple[str, str]], everything: Any) -> str:
+    """Settings and versions as tables; all of them as JSON, folded."""
+    text = escape(json.dumps(everything, indent=2))
+    broken = [(escape(name).replace(".", ".<wbr>").replace("_", "_<wbr>"), escape(value)) for name, value in rows]
+    listed = "".join(f"<div><dt>{name}</dt><dd>{value}</dd></div>" for name, value in broken)
     return (
-        f'<section class="verdict {level.split(maxsplit=1)[0]}"><h2>Verdict: {html.escape(summary)}</h2>'
-        + (f"<ul>{items}</ul>" if items else "")
-        + f"{hints}</section>"
+        f"<section><h2>Settings and versions</h2>{table((), versions, kind='text')}"
+        f'<details><summary>All settings</summary><dl class="columns">{listed}</dl></details>'
+        f"<details><summary>As JSON</summary><pre>{text}</pre></details></section>"
     )
 
 
-def preformatted(title: str, text: str) -> str:
-    """A section with text as it is, folded away until asked for."""
+def figure(name: str, title: str, kind: str, after: str = "") -> str:
+    """A canvas with a title.
+
+    Args:
+        name: By which the script finds it.
+        title: Text; ``{c}`` and ``{c0}`` become the condition and the boundary value that are shown.
+        kind: Its classes.
+        after: HTML below it.
+    """
+    spans = {key: f'<span data-show="{key}"></span>' for key in ("c", "c0")}
+    said = escape(title.format(c="the slider", c0="the boundary"))
     return (
-        f"<section><details><summary>{html.escape(title)}</summary><pre>{html.escape(text)}</pre></details></section>"
+        f'<figure><b>{escape(title).format(**spans)}</b><canvas id="{name}" class="{kind}" role="img"'
+        f' aria-label="{said}"></canvas>{after}</figure>'
     )
-
-
-def page(title: str, lead: str, sections: Sequence[str]) -> str:
-    """The whole page."""
-    return PAGE.format(title=html.escape(title), lead=html.escape(lead), body="\n".join(sections))

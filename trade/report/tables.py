@@ -11,10 +11,11 @@ import numpy as np
 from matplotlib.figure import Figure
 
 from trade.evaluation.calibration import coverage, ranks
+from trade.experiments.results import numbers
 from trade.files import write_bytes
 from trade.model import Model
 from trade.report import figures, molecules
-from trade.report.run import density_grids, numbers
+from trade.report.grids import density_grid, range_of, squared
 from trade.run import Run, load
 from trade.target import AbstractTarget
 from trade.targets import TwoMoons
@@ -132,14 +133,20 @@ def _densities(target: AbstractTarget, runs: Runs, results: dict[str, Any], *, k
     def model_of(run: Run) -> Model:
         return (run.best if kind == "best" else run.final)[0]
 
-    rows = {"A  target": density_grids(target, panels)}
+    drawn = np.concatenate([target.sample(jax.random.key(0), 2000, c) for c in panels])
+    ranges = squared([range_of(v, 0.02, 0.25) for v in drawn.T])
+
+    def grids(density: Model | AbstractTarget) -> list[np.ndarray]:
+        return [density_grid(density, c, ranges) for c in panels]
+
+    rows = {"A  target": grids(target)}
     kl = {}
     for letter, (name, run) in zip("BCDEFGHIJKLMNOP", runs().items(), strict=False):
         label = f"{letter}  {name}"
-        rows[label] = density_grids(model_of(run), panels)
+        rows[label] = grids(model_of(run))
         means = {r["condition"]: r["mean"] for r in results["rows"] if r["method"] == name and r["metric"] == metric}
         kl[label] = [means[c] for c in panels]
-    return figures.densities(rows, panels, figures.EXTENT, kl)
+    return figures.densities(rows, panels, ranges, kl, target.condition.boundary)
 
 
 def _observables(target: AbstractTarget, runs: Runs, results: dict[str, Any]) -> Figure:
