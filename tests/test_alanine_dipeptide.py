@@ -8,7 +8,7 @@ from trade.experiments.alanine_data import COLD, HOT, Frames
 from trade.experiments.alanine_dipeptide import AlanineDipeptideExperiment, populations
 from trade.experiments.reproduce import reproduce
 from trade.report.molecules import ramachandran
-from trade.report.reproduction import write_reproduction
+from trade.report.tables import write_reproduction
 from trade.targets.molecule.alanine_dipeptide import HA, PHI, AlanineDipeptide
 from trade.targets.molecule.boltzmann import GAS_CONSTANT
 

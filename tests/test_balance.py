@@ -3,9 +3,10 @@
 import jax.numpy as jnp
 import numpy as np
 import pytest
-from gaussians import clock_at
+from helpers import clock_at
 
-from trade import Fixed, GradientNorm, Ramp, StepBack, TradeError
+from trade import TradeError
+from trade.objectives import Fixed, GradientNorm, Ramp, StepBack
 
 
 def norms_of(boundary, gradient):

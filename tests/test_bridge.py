@@ -5,8 +5,7 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 from flowjax.distributions import Normal, Uniform
-from gaussians import LinearGaussian
-from small_flows import KEY
+from helpers import KEY, LinearGaussian
 
 from trade import Adam, Condition, Schedule, TradeError, bridge, fit
 from trade.objectives.density import TrueDensity

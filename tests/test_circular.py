@@ -7,11 +7,12 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
+from helpers import KEY, TINY, cast, noisy, precision
 from paramax import unwrap
-from small_flows import KEY, TINY, cast, noisy, precision
 
-from trade import Adam, Condition, ForwardKL, Gradient, Model, Target, Trade, TradeError, fit, load
+from trade import Adam, Condition, Model, Target, Trade, TradeError, fit, load
 from trade.flows import CircularCoupling, CircularFlow, PowerScaled, SteerableCoupling, adapt_to_data
+from trade.objectives import ForwardKL, Gradient
 
 CONDITION = Condition(0.5, 1.0, boundary=(1.0,))
 INTERVAL, ANGULAR = 4.0, jnp.array([False, True, True, False, True])

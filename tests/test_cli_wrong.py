@@ -1,5 +1,6 @@
 """The command line with wrong input: one sentence, exit code 2, nothing half-written; and good input once refused."""
 
+import hashlib
 import json
 import os
 import shutil
@@ -16,12 +17,12 @@ PROBLEM = f"""
 import sys
 sys.path.insert(0, {os.path.dirname(__file__)!r})
 import numpy as np, trade
-from gaussians import LinearGaussian, data_at, minus_quadratic
+from helpers import LinearGaussian, data_at, minus_quadratic
 
 target = trade.Target(minus_quadratic, (1,), trade.Condition(0.25, 1.0))
 data = {{1.0: data_at(1.0, n=400)}}
 flow = LinearGaussian(rate=0.5 * np.log(2.0), log_scale=-0.5 * np.log(2.0))
-objective = trade.ForwardKL(16)
+objective = trade.objectives.ForwardKL(16)
 steps = 4
 schedule = trade.Schedule(2, 2, 2)
 """  # noqa: PTH120
@@ -40,6 +41,7 @@ def place(tmp_path_factory):
     (directory / "notes" / "thesis.tex").write_text("mine")
     (directory / "file").write_text("mine")
     (directory / "taken.npz").write_text("mine")
+    (directory / "bad.npy").write_text("mine")
     (directory / "link.npz").symlink_to(directory / "taken.npz")
     (directory / "[odd] name.py").write_text(PROBLEM + "target = 7\n")
     for name, text in BAD_PROBLEMS.items():
@@ -104,6 +106,7 @@ BAD_PROBLEMS = {
 }
 NEW = ("--out", "new")
 OUT = ("--out", "new.npz")
+PROBLEM_PY = ("--problem", "problem.py")
 TABLE = [
     *[(f"fit {name}", ("fit", f"{name}.py", *NEW), "") for name in BAD_PROBLEMS],
     ("fit a slip names what was meant", ("fit", "slip.py", *NEW), "nearly `objective`"),
@@ -148,7 +151,18 @@ TABLE = [
     ("sample through a link", ("sample", "run", "--at", "1", "--out", "link.npz", "--overwrite"), "symbolic link"),
     ("sample into a directory", ("sample", "run", "--at", "1", "--out", "notes"), "is a directory"),
     ("sample below a file", ("sample", "run", "--at", "1", "--out", "file/a.npz"), "file"),
-    ("sample no npz", ("sample", "run", "--at", "1", "--out", "a.csv"), ".npz"),
+    ("sample into no format", ("sample", "run", "--at", "1", "--out", "new.txt"), ".npz, .csv, .nc, .pdb, .dcd"),
+    ("sample nowhere", ("sample", "run", *OUT), "--at is missing"),
+    ("sample at nothing", ("sample", "run", "--at", "", *OUT), "numbers such as"),
+    ("sample at half a list", ("sample", "run", "--at", "0.5,", *OUT), "numbers such as"),
+    ("sample twice at one", ("sample", "run", "--at", "0.5", "--at", "0.5", *OUT, *PROBLEM_PY), "that differ"),
+    ("sample partly out of range", ("sample", "run", "--at", "0.5,7", "--out", "new.csv", *PROBLEM_PY), "outside the"),
+    ("sample an observation", ("sample", "run", "--at", "1", *OUT, *PROBLEM_PY, "--observation", "1,2"), "takes no"),
+    ("sample a word", ("sample", "run", "--at", "1", *OUT, *PROBLEM_PY, "--observation", "rain"), "--observation must"),
+    ("sample a lost file", ("sample", "run", "--at", "1", *OUT, *PROBLEM_PY, "--observation", "y.npy"), "not exist"),
+    ("sample a bad file", ("sample", "run", "--at", "1", *OUT, *PROBLEM_PY, "--observation", "bad.npy"), "an array of"),
+    ("sample no molecule", ("sample", "run", "--at", "1", "--out", "new.dcd", *PROBLEM_PY), "is of none"),
+    ("sample no trajectory", ("sample", "run", "--at", "1", *OUT, *PROBLEM_PY, "--topology", "a.pdb"), "trajector"),
     ("sample a seed that wraps", ("sample", "run", "--at", "1", *OUT, "--seed", str(2**40)), "seed must be"),
     ("sample without the flow", ("sample", "run", "--at", "1", *OUT), "flow="),
     ("sample with another problem", ("sample", "run", "--at", "1", *OUT, "--problem", "changed.py"), "has changed"),
@@ -178,7 +192,7 @@ def changed(place):
 
 def check_untouched(place):
     assert not (place / "new").exists()
-    assert not (place / "new.npz").exists()
+    assert not list(place.glob("new*"))
     assert sorted(p.name for p in (place / "notes").iterdir()) == ["thesis.tex"]
     assert (place / "file").read_text() == (place / "taken.npz").read_text() == "mine"
     assert not [p for p in place.rglob("*") if p.name.startswith(".trade-") or p.name == files.LOCK]
@@ -281,8 +295,8 @@ def test_resume_never_runs_a_file_of_the_run_directory(place, capsys):
     evil = place / "trap" / "evil.py"
     evil.write_text(f"open({str(mark)!r}, 'w')\n" + PROBLEM)
     settings = files.read_sealed(place / "trap" / "run.json")
-    problem = cli._problem_bytes(evil)
-    settings["notes"] |= {"problem": str(evil), "sha256": cli.hashlib.sha256(problem).hexdigest()}
+    problem = evil.read_bytes()
+    settings["notes"] |= {"problem": str(evil), "sha256": hashlib.sha256(problem).hexdigest()}
     (place / "trap" / "run.json").unlink()
     files.write_sealed(place / "trap" / "run.json", settings)
     assert called("resume", "trap") == 2

@@ -1,7 +1,7 @@
 import jax.numpy as jnp
 import numpy as np
 import pytest
-from small_flows import precision
+from helpers import precision
 
 from trade import Condition, TradeError
 
@@ -43,10 +43,10 @@ def test_chart_of_a_power_is_linear_up_to_its_knee_and_logarithmic_beyond():
     u = np.asarray(POWER.chart(c), np.float64)
     np.testing.assert_allclose((u[2] - u[1]) / (u[1] - u[0]), 1.0, rtol=1e-2)
     np.testing.assert_allclose(u[4] - u[3], 2.0 * np.log(2.0) / width, rtol=1e-2)
-    np.testing.assert_allclose(POWER.walls, [-1.0])
+    np.testing.assert_allclose(POWER.boundary_u, [-1.0])
     down = Condition(0.0, 1.0, scale="linear", boundary=(1.0,), knee=0.01)
     np.testing.assert_allclose(down.chart(1.0 - c), -POWER.chart(c), atol=1e-5)
-    np.testing.assert_allclose(down.walls, [1.0])
+    np.testing.assert_allclose(down.boundary_u, [1.0])
 
 
 @pytest.mark.parametrize("condition", [LOG, LINEAR, POWER], ids=["log", "linear", "power"])

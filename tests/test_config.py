@@ -30,7 +30,7 @@ RECIPES = [
 ]
 
 
-@pytest.mark.parametrize("recipe", RECIPES, ids=["default", "everything else", "walls"])
+@pytest.mark.parametrize("recipe", RECIPES, ids=["default", "everything else", "boundaries"])
 def test_recipe_survives_json(recipe):
     text = json.dumps(to_json(recipe))
     again = from_json(json.loads(text))

@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 
 import trade
-from trade.objectives.term import gradient_of, is_frozen, split_trainable
+from trade.objectives.term import gradient_of, is_untrained, split_trainable
 
 PAGE = Path(__file__).parent.parent / "CONTRIBUTING.md"
 
@@ -29,8 +29,8 @@ def run(names):
     angle = np.random.default_rng(0).uniform(0, 2 * np.pi, 600)
     x = (1 + 0.2 * np.random.default_rng(1).normal(size=600)) * np.array([np.cos(angle), np.sin(angle)])
     flow = names["LinearFlow"](target.shape, target.condition, hidden=4)
-    gradient = trade.Gradient(conditions_per_step=4, points_per_condition=8)
-    objective = trade.Trade(gradient, trade.Sum((trade.ForwardKL(64), names["MeansAgree"](16))))
+    gradient = trade.objectives.Gradient(conditions_per_step=4, points_per_condition=8)
+    objective = trade.Trade(gradient, trade.objectives.Sum((trade.objectives.ForwardKL(64), names["MeansAgree"](16))))
     return trade.fit(target, {1.0: x.T}, flow=flow, objective=objective, steps=20, progress=False)
 
 
@@ -49,7 +49,7 @@ def test_term_has_the_gradient_of_its_loss(names, run):
     assert 30.0 < float(value) < 70.0
     assert np.isnan(float(outcome.suspect))
     params, static = split_trainable(flow)
-    moved = eqx.combine(jax.tree.map(lambda p, g: p - 1e-3 * g, params, grads), static, is_leaf=is_frozen)
+    moved = eqx.combine(jax.tree.map(lambda p, g: p - 1e-3 * g, params, grads), static, is_leaf=is_untrained)
     lower, _ = term.loss(moved, (), problem, clock, jax.random.key(0))
     assert float(lower) < float(value)
     assert all(np.isfinite(row["means"]).all() for row in run.metrics if "means" in row)

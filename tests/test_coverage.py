@@ -6,9 +6,10 @@ import pytest
 
 import trade
 from benchmarks.zoo import chosen
-from trade import ForwardKL, Gradient, Trade
+from trade import Trade
 from trade.evaluation.weights import LARGEST_KHAT, quality
 from trade.flows import MLP, SplineFlow
+from trade.objectives import ForwardKL, Gradient
 from trade.sampling.importance import weighted_samples
 
 PROBLEMS = ("tilted-well", "ring", "mode-lost")

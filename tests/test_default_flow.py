@@ -5,7 +5,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
-from small_flows import KEY
+from helpers import KEY
 
 from trade import Condition, Model, Target, TradeError
 from trade.config import is_registered
@@ -52,6 +52,7 @@ def test_a_plain_target_gets_splines_of_its_size(shape, monkeypatch):
     assert (larger.blocks, larger.network.width) == ((6, 64) if dim <= 8 else (8, 64) if dim <= 24 else (8, 128))
     assert recipe.whiten == (len(shape) == 1 and dim > 1)
     assert recipe.adapter == 32
+    assert recipe.steep
     assert recipe.bounds == ()
 
 

@@ -4,23 +4,21 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
-from gaussians import LinearGaussian, clock_at, data_at, log_normal, problem_of
+from helpers import LinearGaussian, clock_at, data_at, log_normal, problem_of
 
-from trade import (
+from trade import Condition, Target, TradeError
+from trade.objectives import (
     BatchExpectation,
-    Condition,
     EnergyFree,
     FromBoundaryModel,
     FromData,
     FromModel,
     Gradient,
     GridExpectation,
-    Target,
-    TradeError,
     TrueDensity,
-    boltzmann,
 )
-from trade.objectives.expectation import Drawn, GridState, self_normalised
+from trade.objectives.expectation import Drawn, GridState, Snapshot, Where, self_normalised
+from trade.targets import boltzmann
 
 KEY = jax.random.key(5)
 SAMPLES = 20_000
@@ -53,6 +51,7 @@ def exact_data(n=50_000):
 
 
 PROBLEM = problem_of(QUARTIC, exact_data())
+SNAPSHOT = Snapshot(FLOW, PROBLEM, TrueDensity())
 POINTS = jnp.array([-1.0, -0.3, 1.0])
 NOTHING_DRAWN = Drawn(jnp.zeros((3, 2, 1)), *jnp.zeros((3, 3, 2)))
 
@@ -69,10 +68,10 @@ def test_self_normalised_by_hand():
 def test_batch_expectation_agrees_with_quadrature(base):
     """Eqs. 24-25: every base gives the same expectation under the target, not under the base."""
     expectation = BatchExpectation(base, samples=SAMPLES)
-    got = expectation.estimate((), FLOW, TrueDensity(), PROBLEM, POINTS, None, NOTHING_DRAWN, KEY)
+    got = expectation.estimate((), SNAPSHOT, Where(POINTS, None), NOTHING_DRAWN, KEY)
     exact = quadrature(POINTS)
     np.testing.assert_allclose(got, exact, rtol=0.04)
-    x, _ = base.draw(FLOW, TrueDensity(), PROBLEM, POINTS[:1], None, SAMPLES, KEY)
+    x, _ = base.draw(SNAPSHOT, Where(POINTS[:1], None), SAMPLES, KEY)
     unweighted = float(np.mean(energy(np.asarray(x)))) / 0.5 * SLOPE
     assert abs(unweighted - exact[0]) > 0.15 * exact[0]  # the weights do matter
 
@@ -81,7 +80,7 @@ def test_batch_expectation_agrees_with_quadrature(base):
 def test_grid_expectation_agrees_with_quadrature(base):
     """Section 4.3.4: the stored values on the grid."""
     expectation = GridExpectation(points=4, samples=SAMPLES, base=base)
-    state = expectation.refresh(expectation.init(PROBLEM), FLOW, TrueDensity(), PROBLEM, clock_at(0), KEY)
+    state = expectation.refresh(expectation.init(PROBLEM), SNAPSHOT, clock_at(0), KEY)
     grid = expectation.grid(PROBLEM)
     np.testing.assert_allclose(state.values, quadrature(grid), rtol=0.04)
     assert bool(state.filled)
@@ -96,7 +95,7 @@ def test_energy_free_expectation_agrees_with_the_formula(base):
     flow = LinearGaussian(mean=0.5, log_scale=-0.2)
     data = 0.5 + np.exp(-0.2) * data_at(1.0, n=50_000)  # what such a flow would have been trained on
     got = BatchExpectation(base, samples=SAMPLES).estimate(
-        (), flow, EnergyFree(), problem_of(QUARTIC, data), POINTS, None, NOTHING_DRAWN, KEY
+        (), Snapshot(flow, problem_of(QUARTIC, data), EnergyFree()), Where(POINTS, None), NOTHING_DRAWN, KEY
     )
     c = np.asarray(CONDITION.unchart(POINTS), np.float64)
     mean_log_p0 = -0.5 * np.log(2.0 * np.pi * np.exp(-0.4)) - 0.5 * c
@@ -130,7 +129,7 @@ def test_batch_expectation_reuses_the_evaluation_points():
     log_p = jnp.log(jnp.array([[0.5, 0.2, 0.1]]))
     e = energy(np.array([0.0, 1.0, 2.0]))
     drawn = Drawn(x, log_p, -jnp.asarray(e)[None], SLOPE * jnp.asarray(e)[None])  # log q and its derivative at c = 1
-    got = BatchExpectation().estimate((), FLOW, TrueDensity(), PROBLEM, jnp.array([1.0]), None, drawn, KEY)
+    got = BatchExpectation().estimate((), SNAPSHOT, Where(jnp.array([1.0]), None), drawn, KEY)
     weights = np.exp(-e) / np.array([0.5, 0.2, 0.1])
     np.testing.assert_allclose(got, [SLOPE * np.sum(weights * e) / weights.sum()], rtol=1e-5)
 
@@ -142,7 +141,7 @@ def test_grid_is_refreshed_now_and_then_and_averaged():
 
     @jax.jit
     def refresh(state, step, key):
-        return expectation.refresh(state, FLOW, TrueDensity(), PROBLEM, clock_at(step, 100, 30), key)
+        return expectation.refresh(state, SNAPSHOT, clock_at(step, 100, 30), key)
 
     state = refresh(expectation.init(PROBLEM), 30, keys[0])
     fresh = refresh(expectation.init(PROBLEM), 30, keys[1])
@@ -159,7 +158,7 @@ def test_grid_values_are_interpolated_in_the_chart():
     grid = np.asarray(expectation.grid(PROBLEM))
     state = GridState(jnp.asarray(grid**3), jnp.ones((), bool))
     u = jnp.array([grid[0], 0.5 * (grid[1] + grid[2]), 0.25 * grid[2] + 0.75 * grid[3], 1.0])
-    got = expectation.estimate(state, FLOW, TrueDensity(), PROBLEM, u, None, NOTHING_DRAWN, KEY)
+    got = expectation.estimate(state, SNAPSHOT, Where(u, None), NOTHING_DRAWN, KEY)
     by_hand = [-1.0, 0.5 * (grid[1] ** 3 + grid[2] ** 3), 0.25 * grid[2] ** 3 + 0.75 * grid[3] ** 3, 1.0]
     np.testing.assert_allclose(got, by_hand, atol=1e-5)
 
@@ -170,7 +169,7 @@ def test_expectations_that_cannot_serve_an_observation_are_refused():
     with pytest.raises(TradeError, match="GridExpectation"):
         GridExpectation().init(problem)
     with pytest.raises(TradeError, match="FromData"):
-        FromData().draw(FLOW, TrueDensity(), problem, jnp.zeros(1), jnp.zeros((1, 1)), 4, KEY)
+        FromData().draw(Snapshot(FLOW, problem, TrueDensity()), Where(jnp.zeros(1), jnp.zeros((1, 1))), 4, KEY)
 
 
 def test_one_point_is_not_enough_for_a_batch_expectation():

@@ -7,12 +7,13 @@ import sys
 
 import jax
 import pytest
-from gaussians import LinearGaussian, data_at, family
+from helpers import LinearGaussian, data_at, family
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from trade import Adam, ForwardKL, Run, Schedule, TradeError, files, fit, load
+from trade import Adam, Run, Schedule, TradeError, files, fit, load
 from trade.files import check_directory, check_output, locked, moved_aside, read_sealed, write_bytes, write_sealed
+from trade.objectives import ForwardKL
 
 
 def names(directory):

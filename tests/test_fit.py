@@ -14,38 +14,27 @@ import numpy as np
 import optax
 import pytest
 from flowjax.distributions import StandardNormal
-from gaussians import (
+from helpers import (
     LinearGaussian,
+    cast,
     data_at,
     ending_run,
     family,
     log_normal,
     minus_quadratic,
     random_gaussian,
+    small_flow,
     stateful_run,
-    tiny_spline,
 )
-from small_flows import cast
 
-from trade import (
-    Adam,
-    Condition,
-    ForwardKL,
-    Gradient,
-    ReverseKL,
-    Schedule,
-    Target,
-    Trade,
-    TradeError,
-    Watch,
-    fit,
-    load,
-)
+from trade import Adam, Condition, Schedule, Target, Trade, TradeError, fit, load
 from trade.flows import PowerScaledNormal, SplineFlow
+from trade.objectives import ForwardKL, Gradient, ReverseKL
 from trade.objectives.term import Outcome, Term
 from trade.targets import PowerPosterior
+from trade.training import Watch
 from trade.training.checkpoint import Checkpoints
-from trade.training.metrics import read_metrics
+from trade.training.log import read_metrics
 
 
 def flows_of(run):
@@ -77,7 +66,7 @@ def train_spline(objective, out):
     return fit(
         FAMILY,
         {1.0: data_at(1.0, n=4096)},
-        flow=lambda key: tiny_spline((1,), FAMILY.condition, key),
+        flow=lambda key: small_flow((1,), FAMILY.condition, key),
         objective=objective,
         steps=400,
         optimiser=Adam(1e-2),
@@ -146,7 +135,7 @@ def reference(tmp_path_factory):
 KILLED = """
 import sys, time
 sys.path.insert(0, sys.argv[2])
-from gaussians import stateful_run
+from helpers import stateful_run
 from trade.training.checkpoint import Checkpoints
 
 save = Checkpoints.save

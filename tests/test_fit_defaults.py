@@ -9,28 +9,15 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 from flowjax.distributions import AbstractDistribution
-from gaussians import LinearGaussian, data_at, family, minus_quadratic
-from small_flows import TINY, gaussian_family
+from helpers import TINY, LinearGaussian, data_at, family, gaussian_family, minus_quadratic
 
-from trade import (
-    Adam,
-    Condition,
-    ForwardKL,
-    Frontier,
-    NonFiniteError,
-    OneCycle,
-    Schedule,
-    Target,
-    TradeError,
-    Watch,
-    Widening,
-    fit,
-    load,
-)
+from trade import Adam, Condition, NonFiniteError, Schedule, Target, TradeError, fit, load
 from trade.data import hold_out, make_problem, sampled
 from trade.flows import PowerScaled, VolumePreservingFlow
+from trade.objectives import ForwardKL, Frontier, Widening
 from trade.objectives.default import default_objective
 from trade.targets import PowerPosterior
+from trade.training import OneCycle, Watch
 from trade.training.compilation import keep_compiled
 
 KEY = jax.random.key(37)
@@ -386,13 +373,13 @@ def test_compiled_programs_are_kept_where_they_are_asked_to_be(tmp_path, monkeyp
     assert (tmp_path / "compiled").is_dir()
 
 
-@pytest.mark.parametrize("walls", [5, 8])
-def test_many_boundary_values_are_no_more_trouble_than_one(walls):
+@pytest.mark.parametrize("boundaries", [5, 8])
+def test_many_boundary_values_are_no_more_trouble_than_one(boundaries):
     """The conditions that each of them needs at every step are found by the default objective."""
-    at = np.geomspace(0.3, 0.9, walls)
+    at = np.geomspace(0.3, 0.9, boundaries)
     data = {float(c): data_at(c, n=50) for c in at}
     run = fit(family(boundary=tuple(at.tolist())), data, flow=LinearGaussian(), **{**SHORT, "steps": 1})
-    assert len(run.model.condition.boundary) == walls
+    assert len(run.model.condition.boundary) == boundaries
 
 
 # --- Time and schedules through fit

@@ -5,9 +5,9 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
+from helpers import KEY, cast, noisy, precision, small_flow
 from paramax import unwrap
 from scipy.stats import norm
-from small_flows import KEY, cast, noisy, precision, small_flow
 
 from trade import Condition
 from trade.flows import (
@@ -18,7 +18,7 @@ from trade.flows import (
     Whiten,
     adapt_to_data,
 )
-from trade.flows.conditioner import Embedding, Linear
+from trade.flows.conditioner import Embedding, Linear, Steep
 from trade.flows.coupling import LONG_RUN, LONGEST_PIECE, Stack, in_one_piece
 from trade.flows.whiten import emptiest
 
@@ -68,6 +68,16 @@ def test_fresh_networks_give_zero_and_start_from_xavier_weights(spec, inputs):
 def test_weights_have_xavier_variance():
     weight = Linear(KEY, 100, 300).weight
     np.testing.assert_allclose(np.std(weight), np.sqrt(2.0 / 400.0), rtol=0.02)
+
+
+def test_steep_views_are_appended_and_end_at_one():
+    """By hand at u = -1, 0, 1, with an observation beside u; the slope of the first view is 3 in the middle."""
+    seen = np.asarray(jax.vmap(Steep())(jnp.array([[-1.0, 5.0], [0.0, 5.0], [1.0, 5.0]])))
+    np.testing.assert_allclose(seen[:, :2], [[-1.0, 5.0], [0.0, 5.0], [1.0, 5.0]])
+    np.testing.assert_allclose(seen[:, 2], [-np.tanh(3.0), 0.0, np.tanh(3.0)], rtol=1e-6)
+    np.testing.assert_allclose(seen[:, 3], [-1.0, 0.0, 1.0], rtol=1e-6)
+    slope = jax.jacobian(lambda u: Steep()(jnp.array([u, 5.0])))(0.0)
+    np.testing.assert_allclose(slope, [1.0, 0.0, 3.0, 3.0 / np.sinh(3.0)], rtol=1e-6)
 
 
 def test_fresh_embedding_repeats_the_condition():
@@ -130,7 +140,7 @@ def test_adapt_to_data_sets_only_the_standardisation():
 
 @pytest.mark.parametrize("whiten", [True, False])
 def test_layers_are_measured_on_the_data_as_they_see_them(whiten):
-    """Data between walls: their logits have mean zero and deviation one, and not they themselves."""
+    """Data between boundaries: their logits have mean zero and deviation one, and not they themselves."""
     random = np.random.default_rng(0)
     z = np.array([3.0, -1.0]) + random.standard_normal((2000, 2)) @ np.array([[0.5, 1.2], [0.0, 0.9]])
     data = np.stack([1.0 / (1.0 + np.exp(-z[:, 0])), 5.0 + np.exp(z[:, 1])], axis=1)

@@ -7,11 +7,11 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 from flowjax.bijections import Chain
+from helpers import KEY, TINY, noisy, small_flow
 from paramax import unwrap
 from scipy.stats import norm
-from small_flows import KEY, TINY, noisy, small_flow
 
-from trade import Condition, ForwardKL, Model, Target, TradeError, fit, load
+from trade import Condition, Model, Target, TradeError, fit, load
 from trade.flows import (
     Adapter,
     AffineFlow,
@@ -27,6 +27,7 @@ from trade.flows import (
     adapt_to_data,
     spline_flow,
 )
+from trade.objectives import ForwardKL
 
 CONDITION = Condition(0.25, 4.0, boundary=(1.0,))
 
@@ -44,7 +45,8 @@ FLOWS = {
     "embedding": ((2,), {"embedding": 3}),
     "residual": ((2,), {"network": ResidualMLP(8)}),
     "adapter": ((2,), {"adapter": 4, "latent": PowerScaled(-1.0)}),
-    "whitened": ((2,), {"adapter": 4, "whiten": True, "embedding": 2}),
+    "whitened": ((2,), {"adapter": 4, "whiten": True, "embedding": 2, "steep": True}),
+    "steep": ((2,), {"adapter": 4, "steep": True}),
     "volume preserving": VolumePreservingFlow((2,), CONDITION, blocks=3, network=TINY, latent=PowerScaled(1.0)),
     "volume by mean": VolumePreservingFlow((2,), CONDITION, blocks=2, network=TINY, volume="mean"),
     "affine": AffineFlow((2,), CONDITION, blocks=3, network=TINY, latent=PowerScaled(-1.0)),
@@ -133,7 +135,7 @@ def test_density_is_normalised_and_has_the_moments_of_the_samples(model, c):
         assert np.all(np.abs(samples.mean(axis=0) - expected) < 5 * np.sqrt(variance))
 
 
-# Flows between walls
+# Flows between boundaries
 
 WALLS = ((0.0, 1.0), (2.0, None))
 
@@ -167,7 +169,7 @@ def test_flow_between_walls_stays_there_and_is_normalised(between_walls, c):
 
 
 def test_a_flow_between_walls_is_saved_with_them(between_walls, tmp_path):
-    """The recipe names the walls, one of them None."""
+    """The recipe names the boundaries, one of them None."""
     target = Target(lambda x, c: jnp.log(x[0]) - (x[1] - 2.0) / c, (2,), CONDITION, bounds=WALLS)
     data = between_walls.sample(KEY, 300, 1.0)
     recipe = SplineFlow((2,), CONDITION, blocks=2, bins=4, network=TINY, bounds=WALLS, whiten=True, adapter=4)

@@ -6,11 +6,12 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
-from gaussians import clock_at, problem_of
+from helpers import clock_at, problem_of
 from scipy.stats import kstest
 
-from trade import Condition, Frontier, Gradient, Target, TradeError
-from trade.objectives.conditions import Seen
+from trade import Condition, Target, TradeError
+from trade.objectives import Frontier, Gradient
+from trade.objectives.condition_samplers import Seen
 from trade.objectives.frontier import FrontierState
 
 KEY = jax.random.key(23)
@@ -19,9 +20,9 @@ FRONTIER = Frontier(crossing=0.4, threshold=0.3, retreat=0.25, memory=0.5)
 STEP = 2.0 / 80  # of an end that moves outward: the range in 0.4 of 200 steps
 
 
-def problem_with(*walls):
+def problem_with(*boundaries):
     """Boundary values at these chart coordinates."""
-    condition = Condition(-1.0, 1.0, scale="linear", boundary=walls)
+    condition = Condition(-1.0, 1.0, scale="linear", boundary=boundaries)
     return problem_of(Target(lambda x, c: -(x**2).sum() * c, (1,), condition))
 
 
@@ -32,13 +33,13 @@ ALL = {"inside": INSIDE, "upper": UPPER, "lower": LOWER, "two": TWO, "three": TH
 
 def moving(problem):
     """How many ends have somewhere to go."""
-    walls = np.asarray(problem.condition.walls)
-    return 2 * len(walls) - int(walls[0] == -1.0) - int(walls[-1] == 1.0)
+    boundaries = np.asarray(problem.condition.boundary_u)
+    return 2 * len(boundaries) - int(boundaries[0] == -1.0) - int(boundaries[-1] == 1.0)
 
 
 def fixed(problem):
     """How many conditions are decided: the boundary values and the ends that move."""
-    return len(problem.condition.walls) + moving(problem)
+    return len(problem.condition.boundary_u) + moving(problem)
 
 
 def seen(ess):
@@ -143,19 +144,19 @@ def random_walk(name, seed, steps=60):
 @pytest.mark.parametrize("name", ALL)
 def test_ends_stay_in_the_range_on_their_side_of_their_boundary_value_and_apart(name):
     """Whatever the weights do; neighbours meet and do not cross."""
-    walls, slack = np.asarray(ALL[name].condition.walls), 1e-6
+    boundaries, slack = np.asarray(ALL[name].condition.boundary_u), 1e-6
     for seed in range(3):
         low, high = np.moveaxis(random_walk(name, seed), -1, 0)
         assert low.min() >= -1.0 - slack
         assert high.max() <= 1.0 + slack
-        assert np.all(low <= walls + slack), (low - walls).max()
-        assert np.all(high >= walls - slack), (high - walls).min()
+        assert np.all(low <= boundaries + slack), (low - boundaries).max()
+        assert np.all(high >= boundaries - slack), (high - boundaries).min()
         assert np.all(high[:, :-1] <= low[:, 1:] + slack)
         assert max(np.ptp(low), np.ptp(high)) > 0.3  # they did move
 
 
 def test_neighbours_grow_towards_each_other_and_meet():
-    """Gap 1.1 between two walls, closed from both sides at the same pace: they meet in its middle, and stay."""
+    """Gap 1.1 between two boundaries, closed from both sides at the same pace: they meet in its middle, and stay."""
     state = begin("two")
     for _ in range(100):
         state = update(FRONTIER, state, "two", 1.0)
@@ -167,7 +168,7 @@ def test_where_one_side_is_held_the_other_goes_on():
     """The upper interval cannot grow downward: the lower one comes nearly all the way."""
     state = begin("two")
     for _ in range(100):
-        state = update(FRONTIER, state, "two", [1.0, 1.0, 1.0, 0.0, 1.0, 1.0])  # walls, lower ends, upper ends
+        state = update(FRONTIER, state, "two", [1.0, 1.0, 1.0, 0.0, 1.0, 1.0])  # boundaries, lower ends, upper ends
     np.testing.assert_allclose(state.ends[0], [-1.0, 0.4], atol=STEP)
     np.testing.assert_allclose(state.ends[1, 1], 1.0, atol=1e-5)
     np.testing.assert_allclose(FRONTIER.notes(state, TWO)["reached"], 1.0, atol=STEP)
@@ -192,10 +193,10 @@ def test_first_come_the_boundary_values_and_the_ends_that_move(name):
     for _ in range(4):
         state = update(FRONTIER, state, name, 1.0)
     u = np.asarray(FRONTIER.sample(state, KEY, n, problem, clock_at(100, TOTAL, START)))
-    walls, ends = np.asarray(problem.condition.walls), np.asarray(state.ends)
-    lower = ends[:, 0][(walls > -1.0) | (np.arange(len(walls)) > 0)]
-    upper = ends[:, 1][(walls < 1.0) | (np.arange(len(walls)) < len(walls) - 1)]
-    np.testing.assert_allclose(u[: fixed(problem)], np.concatenate([walls, lower, upper]), atol=1e-6)
+    boundaries, ends = np.asarray(problem.condition.boundary_u), np.asarray(state.ends)
+    lower = ends[:, 0][(boundaries > -1.0) | (np.arange(len(boundaries)) > 0)]
+    upper = ends[:, 1][(boundaries < 1.0) | (np.arange(len(boundaries)) < len(boundaries) - 1)]
+    np.testing.assert_allclose(u[: fixed(problem)], np.concatenate([boundaries, lower, upper]), atol=1e-6)
     inside = (u[:, None] >= ends[:, 0] - 1e-6) & (u[:, None] <= ends[:, 1] + 1e-6)
     assert np.all(inside.any(axis=1))
     assert len(u) == n

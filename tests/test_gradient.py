@@ -7,13 +7,13 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
-from gaussians import At, LinearGaussian, clock_at, data_at, family, nudged, problem_of, tiny_spline
-from small_flows import all_finite
+from helpers import At, LinearGaussian, all_finite, clock_at, data_at, family, noisy, problem_of, small_flow
 
-from trade import BatchExpectation, CausalGrid, Gradient, ModelPoints, Squared, Target, TradeError, Widening
+from trade import Target, TradeError
 from trade.flows import PowerScaled
 from trade.model import log_prob
-from trade.objectives.conditions import Seen
+from trade.objectives import BatchExpectation, CausalGrid, Gradient, ModelPoints, Squared, Widening
+from trade.objectives.condition_samplers import Seen
 from trade.objectives.gradient import residual, truncated
 from trade.objectives.points import Points, at_points
 from trade.objectives.term import gradient_of
@@ -30,8 +30,8 @@ CLOCK = clock_at(50)
 class ExactExpectation(BatchExpectation):
     """d log Z/du = (d/2) d log c/du, known for this family."""
 
-    def estimate(self, state, flow, density, problem, u, y, drawn, key):
-        return jnp.full(len(u), 0.5 * D * SLOPE)
+    def estimate(self, state, snapshot, at, drawn, key):
+        return jnp.full(len(at.u), 0.5 * D * SLOPE)
 
 
 @eqx.filter_jit
@@ -48,8 +48,8 @@ def residual_alone(conditions, **options):
 
 def spline_loss(exponent, expectation, conditions):
     """Eq. 19 of an untrained conditional spline flow whose latent has variance c^exponent."""
-    flow = tiny_spline((D,), TARGET.condition, latent=PowerScaled(exponent))
-    term = residual_alone(conditions, expectation=expectation, norm=Squared(), points_per_condition=500)
+    flow = small_flow((D,), TARGET.condition, latent=PowerScaled(exponent))
+    term = residual_alone(conditions, expectation=expectation, penalty=Squared(), points_per_condition=500)
     return float(loss_of(term, flow, PROBLEM)[0])
 
 
@@ -66,7 +66,7 @@ def test_residual_vanishes_for_the_exact_density():
 def test_residual_of_the_exact_density_is_the_sampling_error_of_the_expectation():
     """Eqs. 10, 19, 25: what is left is (Ē - E)², on average Var/n, here (d/2) slope²/n."""
     exact = LinearGaussian(log_scale=-0.5 * SLOPE, rate=0.5 * SLOPE, d=D)  # N(0, c), as c = 2^(u-1)
-    term = residual_alone(Widening(), expectation=BatchExpectation(samples=5000), norm=Squared())
+    term = residual_alone(Widening(), expectation=BatchExpectation(samples=5000), penalty=Squared())
     value = float(loss_of(term, exact, PROBLEM)[0])
     assert 0.0 < value < 5.0 * 0.5 * D * SLOPE**2 / 5000
 
@@ -105,7 +105,9 @@ def test_value_and_gradient_by_hand():
     """
     m, b, log_s, r, u, c = 0.4, 0.3, -0.2, 0.25, -0.4, 2.0**-1.4
     target = family(0.25, 1.0)
-    term = residual_alone(At((u,)), points=Quantiles(), norm=Squared(), conditions_per_step=1, points_per_condition=3)
+    term = residual_alone(
+        At((u,)), points=Quantiles(), penalty=Squared(), conditions_per_step=1, points_per_condition=3
+    )
     flow = LinearGaussian(m, b, log_s, r)
     run = eqx.filter_jit(lambda f: term.value_and_grad(f, ((), ()), problem_of(target), CLOCK, KEY)[:2])
     report, grads = run(flow)
@@ -184,7 +186,7 @@ def by_hand(z=(-1.0, 0.5, 2.0), u=-0.4, flow=(0.4, 0.3, -0.2, 0.25)):
 def both(u, z, **options):
     """The residual and the forward KL at given states."""
     options = {"conditions_per_step": len(u), "points_per_condition": len(z), **options}
-    return Gradient(At(u), Quantiles(z=z, own=len(z)), norm=Squared(), **options)
+    return Gradient(At(u), Quantiles(z=z, own=len(z)), penalty=Squared(), **options)
 
 
 def test_forward_kl_of_the_models_own_states_by_hand():
@@ -221,7 +223,7 @@ def grads_of(term, flow, problem):
 def test_gradient_of_the_shared_pass_is_that_of_both_terms_apart():
     """On a spline flow, with states of a wider latent: neither states nor weights are differentiated."""
     us, n, weight = (-0.8, 0.1, 0.9), 32, 1.7
-    flow = nudged(tiny_spline((D,), TARGET.condition), 0.2)
+    flow = noisy(small_flow((D,), TARGET.condition), 0.2)
     term = Gradient(At(us), conditions_per_step=3, points_per_condition=n, reweighted=weight)
     u, points = jnp.asarray(us), term.points.draw(flow, jnp.asarray(us), None, n, jax.random.split(KEY, 6)[2])
     log_q = at_points(TARGET.log_density_at, points.x, u)

@@ -5,7 +5,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
-from small_flows import KEY, noisy
+from helpers import KEY, noisy
 
 from trade import Condition, Model, TradeError
 from trade.flows import Convolutional, ConvolutionalFlow, LatticeFlow, adapt_to_data, on_lattice

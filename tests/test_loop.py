@@ -8,14 +8,16 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
-from gaussians import LinearGaussian, data_at, family, problem_of
+from helpers import LinearGaussian, data_at, family, problem_of
 
-from trade import Adam, Fixed, NonFiniteError, OneCycle, Schedule, Trade, Watch, fit
+from trade import Adam, NonFiniteError, Schedule, Trade, fit
 from trade.fit import stack
+from trade.objectives import Fixed
 from trade.objectives.term import Outcome, Term
+from trade.training import OneCycle, Watch
 from trade.training.checkpoint import Checkpoints
+from trade.training.log import MetricsLog, read_metrics
 from trade.training.loop import Trained, train
-from trade.training.metrics import MetricsLog, read_metrics
 from trade.training.state import Program, all_finite, begin, no_means, run_chunk
 from trade.training.watch import Judged
 

@@ -3,7 +3,7 @@
 import jax
 import numpy as np
 import pytest
-from pages import run_page
+from pages import DOCS, run_page
 
 from trade.targets.molecule.boltzmann import GAS_CONSTANT
 
@@ -12,7 +12,7 @@ def test_molecule_page_leads_from_a_trajectory_to_300_kelvin(tmp_path, monkeypat
     """Energies, populations and log Z at 300 K are those of the frames at 600 K, weighted: enough for five atoms."""
     pytest.importorskip("openmm")
     monkeypatch.chdir(tmp_path)
-    page = run_page("molecule.md")
+    page = run_page(DOCS / "molecule.md")
     values = np.asarray(jax.vmap(page["energy_and_trans"])(page["states"]), np.float64)
     log_weight = -values[:, 0] * (1 / 300.0 - 1 / 600.0) / GAS_CONSTANT
     weight = np.exp(log_weight - log_weight.max())

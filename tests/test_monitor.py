@@ -4,8 +4,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
-from gaussians import LinearGaussian, data_at, family, log_normal, problem_of
-from small_flows import small_flow
+from helpers import LinearGaussian, data_at, family, log_normal, problem_of, small_flow
 
 from trade import Condition, Target
 from trade.evaluation.monitor import LEAST_ESS, Monitor

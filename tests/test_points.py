@@ -7,13 +7,13 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
-from gaussians import LinearGaussian, nudged, tiny_spline
+from helpers import TINY, LinearGaussian, noisy, small_flow
 from scipy.stats import kstest, norm
-from small_flows import TINY
 
-from trade import Condition, ModelPoints, TradeError
+from trade import Condition, TradeError
 from trade.flows import CircularFlow, PowerScaled
 from trade.model import draw_from_mixture, log_prob
+from trade.objectives import ModelPoints
 from trade.objectives.points import at_points
 
 KEY = jax.random.key(29)
@@ -30,9 +30,9 @@ def flow_of(name):
         return LinearGaussian(0.3, 0.2, -0.1, 0.2)
     if name in ("angle and length", "angles alone"):
         angles = (0,) if name == "angle and length" else (0, 1)
-        return nudged(CircularFlow((2,), CONDITION, angles, blocks=2, bins=4, network=TINY).build(KEY), 0.2)
+        return noisy(CircularFlow((2,), CONDITION, angles, blocks=2, bins=4, network=TINY).build(KEY), 0.2)
     latent = {"latent": PowerScaled(1.0)} if name == "power" else {}
-    return nudged(tiny_spline((2,), CONDITION, **latent), 0.2)
+    return noisy(small_flow((2,), CONDITION, **latent), 0.2)
 
 
 FLOWS = ["normal", "power", "angle and length", "angles alone", "not a transformed latent"]
@@ -94,7 +94,7 @@ def test_weights_integrate_a_known_density(wider):
 
 def test_the_first_states_are_the_models_own_and_the_last_are_wider():
     """On an untrained flow the states are the latent's: N(0, c), and N(0, c f²) with f = 1 + (0.3/2)^(1/2)."""
-    flow = tiny_spline((2,), CONDITION, latent=PowerScaled(1.0))
+    flow = small_flow((2,), CONDITION, latent=PowerScaled(1.0))
     points = draw(ModelPoints(), flow)
     factor = 1.0 + np.sqrt(0.3 / 2.0)
     for x, c in zip(np.asarray(points.x, np.float64), C, strict=True):
@@ -105,7 +105,7 @@ def test_the_first_states_are_the_models_own_and_the_last_are_wider():
 
 def test_density_of_the_mixture_by_hand():
     """log(3/4 N(x; 0, c) + 1/4 N(x; 0, c f²)) for the same flow."""
-    points = draw(ModelPoints(), tiny_spline((2,), CONDITION, latent=PowerScaled(1.0)))
+    points = draw(ModelPoints(), small_flow((2,), CONDITION, latent=PowerScaled(1.0)))
     factor = 1.0 + np.sqrt(0.3 / 2.0)
     for x, found, c in zip(np.asarray(points.x, np.float64), points.log_base, C, strict=True):
         parts = [norm.logpdf(x, scale=f * np.sqrt(c)).sum(axis=-1) for f in (1.0, factor)]

@@ -4,21 +4,12 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
-from small_flows import TINY, noisy, precision
+from helpers import TINY, noisy, precision
 
-from trade import (
-    Adam,
-    Condition,
-    EnergyFree,
-    ForwardKL,
-    Gradient,
-    Model,
-    Trade,
-    TradeError,
-    fit,
-)
+from trade import Adam, Condition, Model, Trade, TradeError, fit
 from trade.evaluation.calibration import uniformity_error
 from trade.flows import MLP, spline_flow
+from trade.objectives import EnergyFree, ForwardKL, Gradient
 from trade.targets import PowerPosterior
 from trade.targets.two_moons import (
     TwoMoons,

@@ -7,18 +7,18 @@ import equinox as eqx
 import jax
 import numpy as np
 import pytest
-from small_flows import gaussian_family, small_flow
+from helpers import gaussian_family, small_flow
 
-from trade import Adam, ForwardKL, TradeError
+from trade import Adam, TradeError
 from trade.data import make_problem
 from trade.experiments import EXPERIMENTS
 from trade.experiments.reproduce import Method, choose, covered, reproduce
-from trade.experiments.results import row
+from trade.experiments.results import numbers, row
 from trade.files import read_json, write_json
+from trade.objectives import ForwardKL
 from trade.objectives.default import default_objective
 from trade.report.figures import methods_against_condition
-from trade.report.reproduction import FIGURES, table, write_reproduction
-from trade.report.run import numbers
+from trade.report.tables import FIGURES, table, write_reproduction
 from trade.sampling.importance import weighted_samples
 from trade.target import AbstractTarget
 from trade.training.state import Program, begin

@@ -12,10 +12,11 @@ import numpy as np
 import pytest
 from flowjax.distributions import StandardNormal
 from flowjax.flows import coupling_flow
-from gaussians import data_at, family, nudged, problem_of, tiny_spline
+from helpers import data_at, family, noisy, problem_of, small_flow
 
 import trade
-from trade import Adam, ForwardKL, Gradient, Model, Run, Schedule, Trade, TradeError, files, saved
+from trade import Adam, Model, Run, Schedule, Trade, TradeError, files, saved
+from trade.objectives import ForwardKL, Gradient
 from trade.targets import GaussianMixture, MultiWell
 from trade.training.state import Program
 
@@ -26,9 +27,9 @@ X = np.linspace(-2.0, 2.0, 64)[:, None]
 
 def make_run(target=WELL, seeds=None):
     """A run as ``fit`` would return it, with flows that are all different."""
-    flow = tiny_spline(target.shape, target.condition)
+    flow = small_flow(target.shape, target.condition)
     settings = saved.describe(flow, problem_of(target), Program(Trade(), Adam(), 5), 0, seeds, {"why": "test"})
-    models = [Model(nudged(flow, 0.2, seed=i), target.condition) for i in range(2 * (seeds or 1))]
+    models = [Model(noisy(flow, 0.2, seed=i), target.condition) for i in range(2 * (seeds or 1))]
     half = seeds or 1
     return Run(target, tuple(models[:half]), tuple(models[half:]), [{"step": 5, "loss": [1.0]}], settings)
 
@@ -153,7 +154,7 @@ def test_a_flowjax_flow_trains_and_is_saved(tmp_path):
     loaded = trade.load(tmp_path, flow=own_flow(jax.random.key(99)))
     np.testing.assert_array_equal(loaded.model.log_prob(x, 0.5), trained)
     with pytest.raises(TradeError, match="does not fit"):
-        trade.load(tmp_path, flow=tiny_spline((2,), target.condition))
+        trade.load(tmp_path, flow=small_flow((2,), target.condition))
 
 
 # --- What is refused

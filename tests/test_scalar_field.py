@@ -4,7 +4,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
-from small_flows import precision
+from helpers import precision
 
 from trade import TradeError
 from trade.targets import ScalarField

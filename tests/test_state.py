@@ -8,12 +8,12 @@ import jax.numpy as jnp
 import numpy as np
 import optax
 import pytest
-from gaussians import LinearGaussian, clock_at, data_at, family, problem_of
+from helpers import LinearGaussian, clock_at, data_at, family, problem_of, small_flow
 from paramax import non_trainable
-from small_flows import small_flow
 
-from trade import Adam, Fixed, ForwardKL, Gradient, Trade
+from trade import Adam, Trade
 from trade.flows.coupling import LONG_RUN
+from trade.objectives import Fixed, ForwardKL, Gradient
 from trade.objectives.term import Outcome, Report, Term
 from trade.training.optimiser import Cooling, OneCycle
 from trade.training.state import Program, advance, all_finite, begin, run_chunk

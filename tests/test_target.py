@@ -2,11 +2,11 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
-from small_flows import KEY, gaussian_family, precision
+from helpers import KEY, gaussian_family, precision
 
-from trade import Condition, Target, TradeError, boltzmann, power
-from trade.target import check_condition_dependence, with_knee
-from trade.targets import Augmented
+from trade import Condition, Target, TradeError
+from trade.data import check_condition_dependence, with_knee
+from trade.targets import Augmented, boltzmann, power
 
 CONDITION = Condition(0.5, 2.0, scale="log", boundary=(1.0,))
 X = jnp.array([[0.3, -1.0], [1.2, 0.4], [-2.0, 0.1]])

@@ -4,18 +4,20 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
-from gaussians import LinearGaussian, data_at, family, nudged
+from helpers import LinearGaussian, data_at, family, noisy
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from scipy.stats import genpareto
 
 import trade
-from trade import Condition, ForwardKL, Gradient, Model, NonFiniteError, Target, Trade, TradeError, Verdict
+from trade import Condition, Model, NonFiniteError, Target, Trade, TradeError
+from trade.evaluation import Verdict
 from trade.evaluation.belonging import check_data_belongs, check_slope
 from trade.evaluation.modes import unknown_modes
 from trade.evaluation.verdict import Witness, judge
 from trade.evaluation.weights import quality
 from trade.flows import MLP, SplineFlow
+from trade.objectives import ForwardKL, Gradient
 from trade.targets import MultiWell, PowerPosterior
 
 RANDOM = np.random.default_rng(0)
@@ -197,7 +199,7 @@ HONEST = {
 
 @pytest.mark.parametrize("name", HONEST)
 def test_bounded_data_belong_and_wrong_ones_do_not(name):
-    """With a field that vanishes at the walls; x - m would have a boundary term there."""
+    """With a field that vanishes at the boundaries; x - m would have a boundary term there."""
     log_density, law, bounds = HONEST[name]
     rng = np.random.default_rng(1)
     x = {
@@ -317,5 +319,5 @@ def test_errors_of_log_z_cover():
 
 def test_a_model_that_was_nudged_is_not_good():
     target = family(d=2)
-    verdict = judge(Model(nudged(exact().flow, 0.4), target.condition), target, Witness())
+    verdict = judge(Model(noisy(exact().flow, 0.4), target.condition), target, Witness())
     assert verdict.level != "good"

@@ -6,10 +6,11 @@ import equinox as eqx
 import jax.numpy as jnp
 import numpy as np
 import pytest
-from gaussians import LinearGaussian
+from helpers import LinearGaussian
 
-from trade import TradeError, Watch
+from trade import TradeError
 from trade.fit import stack
+from trade.training import Watch
 from trade.training.optimiser import Cooling
 from trade.training.watch import Judged, Stopwatch
 

@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 
-from benchmarks.zoo import QUICK, Options, chosen, make_table, methods, solve
+from benchmarks.zoo import METHODS, QUICK, Options, chosen, make_table, solve
 from trade import TradeError
 
 LEAST = 0.9  # ESS over the range, in a quarter of the steps of the default
@@ -29,7 +29,7 @@ def test_table_shows_what_failed_and_marks_the_unseen():
     assert table.row_count == 2
     assert list(table.columns[0].cells) == ["a *", "b"]
     assert list(table.columns[2].cells) == ["50.0 %", "failed"]
-    assert {"default", "paper", "likelihood", "likelihood-reverse-kl"} <= set(methods())
+    assert {"default", "paper", "likelihood", "likelihood-reverse-kl"} <= set(METHODS)
 
 
 @pytest.mark.slow

@@ -6,7 +6,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
-from small_flows import KEY
+from helpers import KEY
 
 from benchmarks.problems import PROBLEMS
 

@@ -5,7 +5,8 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from trade import Cauchy, Huber, Squared, TradeError
+from trade import TradeError
+from trade.objectives import Cauchy, Huber, Squared
 
 RESIDUALS = jnp.array([-3.0, -0.5, -0.1, 0.0, 0.1, 0.5, 3.0])
 

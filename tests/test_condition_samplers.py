@@ -4,11 +4,12 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
-from gaussians import clock_at, family, problem_of
+from helpers import clock_at, family, problem_of
 from scipy.stats import kstest
 
-from trade import CausalGrid, Condition, Frontier, GrowingInterval, Target, TradeError, Widening
-from trade.objectives.conditions import Seen
+from trade import Condition, Target, TradeError
+from trade.objectives import CausalGrid, Frontier, GrowingInterval, Widening
+from trade.objectives.condition_samplers import Seen
 
 N = 4000  # every sampler draws this many: one compilation each
 KEY = jax.random.key(3)
@@ -173,9 +174,9 @@ def test_a_boundary_itself_never_counts_as_between(c):
     """Rounding of a boundary in the chart must not put it inside the interval between boundaries."""
     problem = problem_with(c, 1.99)
     sampler = CausalGrid(12, between=0.0)
-    walls = np.searchsorted(sampler.grid(problem), np.asarray(problem.condition.boundary_chart()) - 1e-4)
+    boundaries = np.searchsorted(sampler.grid(problem), np.asarray(problem.condition.boundary_chart()) - 1e-4)
     got = sampler.log_weights(jnp.ones(len(sampler.grid(problem))), problem, START)
-    np.testing.assert_allclose(got[walls], -1.0, rtol=1e-6)
+    np.testing.assert_allclose(got[boundaries], -1.0, rtol=1e-6)
 
 
 def test_zero_epsilon_is_uniform():
@@ -208,9 +209,9 @@ def test_running_loss_by_hand():
 def test_grid_has_the_number_of_points_asked_for_and_its_boundary(boundary):
     problem = problem_with(*boundary)
     sampler = CausalGrid(20, initial=7.0)
-    grid, walls = np.asarray(sampler.grid(problem)), np.asarray(problem.condition.boundary_chart())
+    grid, boundaries = np.asarray(sampler.grid(problem)), np.asarray(problem.condition.boundary_chart())
     assert len(grid) == 20
-    assert np.all(np.min(np.abs(grid[:, None] - walls), axis=0) < 1e-6)
+    assert np.all(np.min(np.abs(grid[:, None] - boundaries), axis=0) < 1e-6)
     np.testing.assert_array_equal(sampler.init(problem), np.full(20, 7.0))
 
 

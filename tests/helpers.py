@@ -1,5 +1,7 @@
-"""A conditional Gaussian whose every quantity has a formula, and the Gaussian family it can learn."""
+"""What the test files share: a conditional Gaussian whose every quantity has a formula, the family it can learn, and
+small flows with noise on their trainable arrays."""
 
+from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from functools import cache
 
@@ -9,23 +11,15 @@ import jax.numpy as jnp
 import numpy as np
 from flowjax.distributions import AbstractDistribution
 
-from trade import (
-    Adam,
-    CausalGrid,
-    Condition,
-    ForwardKL,
-    Gradient,
-    GradientNorm,
-    GridExpectation,
-    Schedule,
-    Target,
-    Trade,
-    Watch,
-    boltzmann,
-    fit,
-)
+from trade import Adam, Condition, Schedule, Target, Trade, fit
 from trade.flows import MLP, SplineFlow
-from trade.objectives.term import Clock, Problem, is_frozen
+from trade.objectives import CausalGrid, ForwardKL, Gradient, GradientNorm, GridExpectation
+from trade.objectives.term import Clock, Problem, is_untrained
+from trade.targets import boltzmann
+from trade.training import Watch
+
+KEY = jax.random.key(0, impl="rbg")  # compiles much faster than the default
+TINY = MLP(width=8, depth=1)
 
 
 class LinearGaussian(AbstractDistribution):
@@ -110,22 +104,6 @@ def is_close_mean(value, exact, deviation, n, factor=4.5):
     return abs(float(value) - exact) < factor * deviation / np.sqrt(n)
 
 
-def tiny_spline(shape, condition, key=None, **options):
-    """A spline flow as built: the identity up to a permutation."""
-    options = {"blocks": 2, "bins": 4, "network": MLP(8, 1), **options}
-    return SplineFlow(shape, condition, **options).build(jax.random.key(1) if key is None else key)
-
-
-def nudged(tree, scale=0.3, seed=0):
-    """The tree with noise on its trainable arrays."""
-    rng = np.random.default_rng(seed)
-
-    def nudge(leaf):
-        return leaf + scale * rng.standard_normal(leaf.shape) if eqx.is_inexact_array(leaf) else leaf
-
-    return jax.tree.map(nudge, tree, is_leaf=is_frozen)
-
-
 def random_gaussian(key):
     """A flow as a function of a key."""
     return LinearGaussian(*(0.3 * jax.random.normal(key, (4,))))
@@ -169,3 +147,44 @@ def ending_run(**options):
         progress=False,
         **options,
     )
+
+
+def precision(dtype) -> AbstractContextManager:
+    """Everything built inside has this dtype."""
+    return jax.enable_x64(dtype == np.float64)
+
+
+def noisy(tree, scale=0.15, seed=0):
+    """The tree with noise on its trainable arrays; permutations and Standardise stay as they are."""
+    rng = np.random.default_rng(seed)
+
+    def move(leaf):
+        trainable = eqx.is_inexact_array(leaf)
+        return jnp.asarray(leaf + scale * rng.standard_normal(leaf.shape), leaf.dtype) if trainable else leaf
+
+    return jax.tree.map(move, tree, is_leaf=is_untrained)
+
+
+def cast(tree, dtype):
+    """The tree with its floating-point arrays in another precision."""
+    return jax.tree.map(lambda leaf: jnp.asarray(leaf, dtype) if eqx.is_inexact_array(leaf) else leaf, tree)
+
+
+def small_flow(shape, condition, key=KEY, **options):
+    """A flow of few small blocks, as built: the identity up to a permutation."""
+    options = {"blocks": 2, "bins": 4, "network": TINY, **options}
+    return SplineFlow(shape, condition, **options).build(key)
+
+
+def gaussian_family(d=1, low=0.5, high=2.0, **options):
+    """The family with an exact sampler."""
+
+    def sample(key, n, c):
+        return jnp.sqrt(c) * jax.random.normal(key, (n, d))
+
+    return family(low, high, d=d, sampler=sample, **options)
+
+
+def all_finite(tree) -> bool:
+    """Whether every number of a pytree is finite."""
+    return all(bool(jnp.isfinite(leaf).all()) for leaf in jax.tree.leaves(eqx.filter(tree, eqx.is_inexact_array)))
