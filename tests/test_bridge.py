@@ -41,7 +41,7 @@ def test_outside_the_support_of_the_density_the_path_is_finite():
     """At c = 0 such a state belongs to the base; at c = 1 it has next to no weight."""
     target = bridge(lambda x: jnp.where(x[0] > 0.0, -x[0], -jnp.inf), 2.0, shape=(1,))
     x = jnp.array([-1.0])
-    log_q, score = TrueDensity().evaluate(None, _Problem(target), x, jnp.asarray(-1.0), None)
+    log_q, score = TrueDensity().evaluate(None, _Problem(target), x, jnp.asarray(-1.0), None, jnp.ones(()))
     np.testing.assert_allclose(log_q, target.base.log_prob(x), rtol=1e-5)
     assert np.isfinite(score)
     assert float(target.log_density(x, jnp.asarray(1.0))) < -1000.0

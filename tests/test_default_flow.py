@@ -158,7 +158,7 @@ def test_what_is_chosen_is_a_flow_for_the_target(name):
         pytest.fail(f"no flow for a target that is allowed: {error}")
     flow = eqx.filter_eval_shape(recipe.build, KEY)
     assert flow.shape == target.shape
-    check_flow(flow, target.observation_shape)
+    check_flow(flow, target.condition, target.observation_shape)
     assert is_registered(recipe)
 
 

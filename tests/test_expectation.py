@@ -53,6 +53,7 @@ def exact_data(n=50_000):
 PROBLEM = problem_of(QUARTIC, exact_data())
 SNAPSHOT = Snapshot(FLOW, PROBLEM, TrueDensity())
 POINTS = jnp.array([-1.0, -0.3, 1.0])
+AT_POINTS = Where(POINTS, None, jnp.ones_like(POINTS))
 NOTHING_DRAWN = Drawn(jnp.zeros((3, 2, 1)), *jnp.zeros((3, 3, 2)))
 
 
@@ -68,10 +69,10 @@ def test_self_normalised_by_hand():
 def test_batch_expectation_agrees_with_quadrature(base):
     """Eqs. 24-25: every base gives the same expectation under the target, not under the base."""
     expectation = BatchExpectation(base, samples=SAMPLES)
-    got = expectation.estimate((), SNAPSHOT, Where(POINTS, None), NOTHING_DRAWN, KEY)
+    got = expectation.estimate((), SNAPSHOT, AT_POINTS, NOTHING_DRAWN, KEY)
     exact = quadrature(POINTS)
     np.testing.assert_allclose(got, exact, rtol=0.04)
-    x, _ = base.draw(SNAPSHOT, Where(POINTS[:1], None), SAMPLES, KEY)
+    x, _ = base.draw(SNAPSHOT, Where(POINTS[:1], None, jnp.ones(1)), SAMPLES, KEY)
     unweighted = float(np.mean(energy(np.asarray(x)))) / 0.5 * SLOPE
     assert abs(unweighted - exact[0]) > 0.15 * exact[0]  # the weights do matter
 
@@ -95,7 +96,11 @@ def test_energy_free_expectation_agrees_with_the_formula(base):
     flow = LinearGaussian(mean=0.5, log_scale=-0.2)
     data = 0.5 + np.exp(-0.2) * data_at(1.0, n=50_000)  # what such a flow would have been trained on
     got = BatchExpectation(base, samples=SAMPLES).estimate(
-        (), Snapshot(flow, problem_of(QUARTIC, data), EnergyFree()), Where(POINTS, None), NOTHING_DRAWN, KEY
+        (),
+        Snapshot(flow, problem_of(QUARTIC, data), EnergyFree()),
+        AT_POINTS,
+        NOTHING_DRAWN,
+        KEY,
     )
     c = np.asarray(CONDITION.unchart(POINTS), np.float64)
     mean_log_p0 = -0.5 * np.log(2.0 * np.pi * np.exp(-0.4)) - 0.5 * c
@@ -112,7 +117,7 @@ def test_energy_free_density_is_the_power_of_the_flow_at_the_nearest_boundary(u)
     c, c0 = 2.0**u, 2.0**u0
     x = np.array([0.7])
     log_p0 = log_normal(x[0], 0.3 + 0.5 * u0, np.exp(2.0 * (0.1 + 0.2 * u0)))
-    log_q, score = EnergyFree().evaluate(flow, problem, jnp.asarray(x), jnp.asarray(u), None)
+    log_q, score = EnergyFree().evaluate(flow, problem, jnp.asarray(x), jnp.asarray(u), None, jnp.ones(()))
     np.testing.assert_allclose(log_q, log_p0 * c0 / c, rtol=1e-5)
     np.testing.assert_allclose(score, -np.log(2.0) * log_p0 * c0 / c, rtol=1e-5)
 
@@ -120,7 +125,7 @@ def test_energy_free_density_is_the_power_of_the_flow_at_the_nearest_boundary(u)
 def test_energy_free_needs_a_rule():
     problem = problem_of(Target(lambda x, c: -energy(x).sum() / c, (1,), CONDITION))
     with pytest.raises(TradeError, match="energy-free rule"):
-        EnergyFree().evaluate(FLOW, problem, jnp.zeros(1), jnp.zeros(()), None)
+        EnergyFree().evaluate(FLOW, problem, jnp.zeros(1), jnp.zeros(()), None, jnp.ones(()))
 
 
 def test_batch_expectation_reuses_the_evaluation_points():
@@ -129,7 +134,7 @@ def test_batch_expectation_reuses_the_evaluation_points():
     log_p = jnp.log(jnp.array([[0.5, 0.2, 0.1]]))
     e = energy(np.array([0.0, 1.0, 2.0]))
     drawn = Drawn(x, log_p, -jnp.asarray(e)[None], SLOPE * jnp.asarray(e)[None])  # log q and its derivative at c = 1
-    got = BatchExpectation().estimate((), SNAPSHOT, Where(jnp.array([1.0]), None), drawn, KEY)
+    got = BatchExpectation().estimate((), SNAPSHOT, Where(jnp.array([1.0]), None, jnp.ones(1)), drawn, KEY)
     weights = np.exp(-e) / np.array([0.5, 0.2, 0.1])
     np.testing.assert_allclose(got, [SLOPE * np.sum(weights * e) / weights.sum()], rtol=1e-5)
 
@@ -158,7 +163,7 @@ def test_grid_values_are_interpolated_in_the_chart():
     grid = np.asarray(expectation.grid(PROBLEM))
     state = GridState(jnp.asarray(grid**3), jnp.ones((), bool))
     u = jnp.array([grid[0], 0.5 * (grid[1] + grid[2]), 0.25 * grid[2] + 0.75 * grid[3], 1.0])
-    got = expectation.estimate(state, SNAPSHOT, Where(u, None), NOTHING_DRAWN, KEY)
+    got = expectation.estimate(state, SNAPSHOT, Where(u, None, jnp.ones_like(u)), NOTHING_DRAWN, KEY)
     by_hand = [-1.0, 0.5 * (grid[1] ** 3 + grid[2] ** 3), 0.25 * grid[2] ** 3 + 0.75 * grid[3] ** 3, 1.0]
     np.testing.assert_allclose(got, by_hand, atol=1e-5)
 
@@ -169,7 +174,9 @@ def test_expectations_that_cannot_serve_an_observation_are_refused():
     with pytest.raises(TradeError, match="GridExpectation"):
         GridExpectation().init(problem)
     with pytest.raises(TradeError, match="FromData"):
-        FromData().draw(Snapshot(FLOW, problem, TrueDensity()), Where(jnp.zeros(1), jnp.zeros((1, 1))), 4, KEY)
+        FromData().draw(
+            Snapshot(FLOW, problem, TrueDensity()), Where(jnp.zeros(1), jnp.zeros((1, 1)), jnp.ones(1)), 4, KEY
+        )
 
 
 def test_one_point_is_not_enough_for_a_batch_expectation():

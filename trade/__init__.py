@@ -1,6 +1,7 @@
 """TRADE: one conditional normalizing flow for a whole family of densities."""
 
 from trade import evaluation, flows, objectives, sampling, targets, training
+from trade.axes import Axes
 from trade.condition import Condition
 from trade.config import register
 from trade.errors import NonFiniteError, TradeError
@@ -15,6 +16,7 @@ from trade.training import Adam, Schedule
 __all__ = [
     "AbstractTarget",
     "Adam",
+    "Axes",
     "Condition",
     "Model",
     "NonFiniteError",

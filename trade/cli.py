@@ -183,11 +183,14 @@ def check(directory: Directory, problem: ProblemPath = None) -> None:
 
 
 def _print_weights(table: dict[str, list[float]]) -> None:
+    from trade.evaluation.weights import Quality
+
     rich = Table(title="Importance weights over the range", title_justify="left")
-    for name in ("c", "ESS", "±", "largest weight", "Pareto k̂", "log Z", "±"):
+    axes = [name for name in table if name not in Quality._fields]
+    for name in (*axes, "ESS", "±", "largest weight", "Pareto k̂", "log Z", "±"):
         rich.add_column(name, justify="right")
-    for c, ess, error, largest, khat, log_z, log_z_error in zip(*table.values(), strict=True):
-        numbers = (f"{c:.4g}", f"{ess:.1%}", f"{error:.1%}", f"{largest:.2%}", f"{khat:.2f}")
+    for *c, ess, error, largest, khat, log_z, log_z_error in zip(*table.values(), strict=True):
+        numbers = (*(f"{v:.4g}" for v in c), f"{ess:.1%}", f"{error:.1%}", f"{largest:.2%}", f"{khat:.2f}")
         rich.add_row(*numbers, f"{log_z:.3f}", f"{log_z_error:.3f}")
     Console().print(rich)
 

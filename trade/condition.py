@@ -1,4 +1,4 @@
-"""The external condition c and the chart u(c) that networks and derivatives use."""
+"""A condition with one axis, and the chart u(c) that networks and derivatives use."""
 
 import math
 from collections.abc import Iterable
@@ -12,13 +12,14 @@ from jax import Array
 from jax.typing import ArrayLike
 
 from trade import check
+from trade.abstract_condition import AbstractCondition
 from trade.errors import TradeError
 
 CLOSEST = 1e-4  # boundary values in the chart: nearer ones are one to a flow
 
 
 @dataclass(frozen=True)
-class Condition:
+class Condition(AbstractCondition):
     """A scalar condition: its range, its scale and where data is known.
 
     The chart u(c) maps [low, high] onto [-1, 1], linearly in c or in log c. Flows
@@ -176,32 +177,65 @@ class Condition:
         check.array(u, "u")
         return self._unstretched(self.slope * jnp.asarray(u), jnp)
 
+    def charted(self, c: np.ndarray) -> np.ndarray:
+        """The chart in NumPy and double precision: never traced.
+
+        Args:
+            c: Conditions, of any shape.
+
+        Returns:
+            Their chart coordinates, of the same shape.
+        """
+        return self._stretched(np.asarray(c, dtype=float), np) / self.slope
+
     @property
     def boundary_u(self) -> np.ndarray:
         """The chart coordinates of the boundary values, in NumPy: never traced."""
-        return self._stretched(np.asarray(self.boundary, dtype=float), np) / self.slope
+        return self.charted(np.asarray(self.boundary))
 
-    def boundary_chart(self) -> Array:
-        """The chart coordinates of the boundary values, refused where there are none.
+    @property
+    def names(self) -> tuple[str, ...]:
+        """The only axis is called c."""
+        return ("c",)
 
-        Returns:
-            A vector, increasing, with one entry per boundary value.
-        """
-        if not self.boundary:
-            raise TradeError("The condition has no boundary value: give data or Condition(boundary=...).")
-        return jnp.asarray(self.boundary_u, jnp.result_type(float))
+    @property
+    def u_shape(self) -> tuple[int, ...]:
+        """A scalar."""
+        return ()
 
-    def nearest_boundary(self, u: ArrayLike) -> Array:
-        """Index of the boundary value nearest to u in the chart.
+    @property
+    def reference(self) -> float:
+        """The largest boundary value, or the upper end."""
+        return self.boundary[-1] if self.boundary else self.high
 
-        Args:
-            u: Chart coordinates, of any shape.
+    @property
+    def extent(self) -> tuple[Any, ...]:
+        """Both ends and the scale."""
+        return self.low, self.high, self.scale
 
-        Returns:
-            Indices into ``boundary``, of the same shape.
-        """
-        distance = jnp.abs(jnp.asarray(u)[..., None] - self.boundary_chart())
-        return jnp.argmin(distance, axis=-1)
+    def point(self, c: Any) -> Any:
+        """The number itself."""
+        return c
+
+    def show(self, c: Any) -> str:
+        """Such as "c = 0.5"."""
+        return f"c = {float(c):.6g}"
+
+    def show_range(self) -> str:
+        """Such as "c from 0.5 to 2"."""
+        bent = "" if self.knee is None else f", logarithmic beyond {self.knee:.3g}"
+        return f"c from {self.low:g} to {self.high:g}{bent}"
+
+    def directions(self, key: Array, n: int) -> Array:
+        """Upward."""
+        return jnp.ones(n)
+
+    def spread(self, points: int) -> np.ndarray:
+        """Evenly spaced in the chart, of shape (about points,)."""
+        points = check.integer(points, "points", 2)
+        u, c = np.linspace(-1.0, 1.0, points), self.grid(points)
+        away = np.min(np.abs(u[:, None] - self.boundary_u), axis=1, initial=np.inf) > 0.2 / (points - 1)
+        return np.unique(np.concatenate([c[away], self.boundary]))
 
     def grid(self, points: int) -> np.ndarray:
         """Conditions evenly spaced in the chart over the whole range.
@@ -231,14 +265,21 @@ class Condition:
         return np.sort(np.concatenate([inner, self.boundary_u]))
 
 
-def check_condition(condition: object, *, positive: str = "", name: str = "condition") -> None:
-    """Refuse what is no condition, or one that reaches zero where that has no meaning.
+def check_condition(condition: object, *, positive: str = "", single: str = "", name: str = "condition") -> Any:
+    """Refuse what is no condition, or one that reaches zero or has several axes where that has no meaning.
 
     Args:
         condition: What was given.
         positive: What has no meaning at zero and below, such as a temperature; empty where all is well there.
+        single: What has no meaning for several axes; empty where all is well with them.
         name: What the user calls it.
+
+    Returns:
+        The condition.
     """
-    check.instance(condition, Condition, name, "a trade.Condition")
-    if positive and not condition.low > 0:  # pyright: ignore
-        raise TradeError(f"{name} must begin above zero for {positive}, got low={condition.low:g}.")  # pyright: ignore
+    check.instance(condition, AbstractCondition, name, "a trade.Condition")
+    if (single or positive) and not isinstance(condition, Condition):
+        raise TradeError(f"{name} must have one axis for {single or positive}, got {check.shown(condition)}.")
+    if isinstance(condition, Condition) and positive and not condition.low > 0:
+        raise TradeError(f"{name} must begin above zero for {positive}, got low={condition.low:g}.")
+    return condition

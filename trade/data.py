@@ -11,6 +11,7 @@ import numpy as np
 from jax import Array
 
 from trade import check
+from trade.abstract_condition import AbstractCondition
 from trade.condition import Condition
 from trade.errors import TradeError, UnknownError
 from trade.evaluation.belonging import Finding, check_data_belongs, check_slope
@@ -18,7 +19,7 @@ from trade.evaluation.monitor import States
 from trade.objectives.term import Problem
 from trade.target import AbstractTarget, check_target
 
-Data = Mapping[float, Any]
+Data = Mapping[Any, Any]  # by condition: a number, or a tuple with one for each axis
 
 
 def make_problem(target: AbstractTarget, data: Data | None, *, charted: bool = False) -> Problem:
@@ -29,12 +30,14 @@ def make_problem(target: AbstractTarget, data: Data | None, *, charted: bool = F
     if checked and not condition.boundary:
         condition = condition.with_boundary(checked)
     for c in checked:
-        if not any(np.isclose(c, b, rtol=1e-6) for b in condition.boundary):
-            known = ", ".join(f"{b:g}" for b in condition.boundary)
-            raise TradeError(f"data was given at c = {c:g}, which is no boundary value of the condition ({known}).")
-    missing = [b for b in condition.boundary if not any(np.isclose(c, b, rtol=1e-6) for c in checked)]
+        if not any(_same(c, b) for b in condition.boundary):
+            known = "; ".join(map(condition.show, condition.boundary))
+            raise TradeError(
+                f"data was given at {condition.show(c)}, which is no boundary value of the condition ({known})."
+            )
+    missing = [b for b in condition.boundary if not any(_same(c, b) for c in checked)]
     if checked and missing:
-        raise TradeError(f"data is missing at the boundary value {missing[0]:g}.")
+        raise TradeError(f"data is missing at the boundary value {condition.show(missing[0])}.")
     ordered = [checked[c] for c in sorted(checked)]
     if ordered and target.has_density:
         head = [None if v is None else v[:256] for v in ordered[0]]
@@ -46,31 +49,35 @@ def make_problem(target: AbstractTarget, data: Data | None, *, charted: bool = F
     return Problem(target, condition, tuple(x for x, _ in ordered), observations)
 
 
-def check_data(target: AbstractTarget, data: Data, name: str) -> dict[float, tuple[Array, Array | None]]:
+def _same(one: Any, two: Any) -> bool:
+    """Whether two conditions are the same up to rounding."""
+    return bool(np.allclose(one, two, rtol=1e-6))
+
+
+def check_data(target: AbstractTarget, data: Data, name: str) -> dict[Any, tuple[Array, Array | None]]:
     """Refuse data of the wrong shape, with NaN, empty, or at a condition out of range."""
     if not isinstance(data, Mapping):
         raise TradeError(f"{name} must be a dictionary {{condition: samples}}, got {type(data).__name__}.")
     checked = {}
     for c, value in data.items():
         at = target.condition.check(c, f"{name} condition")
-        if any(np.isclose(at, other, rtol=1e-6) for other in checked):
-            raise TradeError(f"{name} was given twice at c = {at:g}.")
+        named = f"{name} at {target.condition.show(at)}"
+        if any(_same(at, other) for other in checked):
+            raise TradeError(f"{name} was given twice at {target.condition.show(at)}.")
         if isinstance(value, tuple) and len(value) != 2:
-            raise TradeError(
-                f"{name} at c = {at:g} must be samples or (samples, observations), got a tuple of {len(value)}."
-            )
+            raise TradeError(f"{named} must be samples or (samples, observations), got a tuple of {len(value)}.")
         x, y = value if isinstance(value, tuple) else (value, None)
         if (y is None) != (target.observation_shape is None):
             raise TradeError(
-                f"{name} at c = {at:g} must be "
+                f"{named} must be "
                 + ("(samples, observations)" if y is None else "samples without observations")
                 + " for this target."
             )
-        x = _check_array(x, target.shape, f"{name} at c = {at:g}")
+        x = _check_array(x, target.shape, named)
         if y is not None:
-            y = _check_array(y, target.observation_shape or (), f"observations at c = {at:g}")
+            y = _check_array(y, target.observation_shape or (), f"observations at {target.condition.show(at)}")
             if len(y) != len(x):
-                raise TradeError(f"{name} at c = {at:g} has {len(x)} samples but {len(y)} observations.")
+                raise TradeError(f"{named} has {len(x)} samples but {len(y)} observations.")
         checked[at] = (x, y)
     return checked
 
@@ -135,36 +142,48 @@ def check_condition_dependence(target: AbstractTarget, x: Array, y: Array | None
         x: A batch of states inside the support, usually data.
         y: The observations that belong to them, if the target takes any.
     """
-    u = jnp.linspace(-0.9, 0.9, 5)
+    condition = target.condition
+    u = jnp.linspace(-0.9, 0.9, 5).reshape(5, *[1] * len(condition.u_shape)) * jnp.ones(condition.u_shape)
     ys_axis = None if y is None else 0
     log_q = jax.vmap(target.log_density_at, in_axes=(0, None, ys_axis))(x, u[2], y)
     if not bool(jnp.isfinite(log_q).any()):
         raise TradeError(f"The log density is not finite at any of the {len(x)} data that were checked.")
-    over_x = jax.vmap(target.score, in_axes=(0, None, ys_axis))
-    try:
-        scores = jax.vmap(lambda v: over_x(x, v, y))(u)
-    except TradeError:
-        raise
-    except Exception as error:
-        text = f"log_density cannot be differentiated with respect to c: {check.reason(error)}."
-        raise TradeError(text) from error
-    finite = jnp.isfinite(scores)
-    if not bool(finite.any()):
-        raise TradeError("The derivative of log_density with respect to c is not finite at any data point.")
-    if not bool(finite.all()):
-        c = float(target.condition.unchart(u[int(jnp.argmin(finite.all(axis=1)))]))
+    over_x = jax.vmap(target.score, in_axes=(0, None, ys_axis, None))
+    for name, direction in zip(condition.names, _along_axes(condition), strict=True):
+        try:
+            scores = jax.vmap(lambda v, d=direction: over_x(x, v, y, d))(u)
+        except TradeError:
+            raise
+        except Exception as error:
+            text = f"log_density cannot be differentiated with respect to {name}: {check.reason(error)}."
+            raise TradeError(text) from error
+        _check_scores(np.asarray(scores), name, [condition.show(c) for c in condition.unchart(u)])
+
+
+def _along_axes(condition: AbstractCondition) -> Array:
+    """Tangents of the chart, each along one axis."""
+    return jnp.ones(1) if not condition.u_shape else jnp.eye(len(condition.names))
+
+
+def _check_scores(scores: np.ndarray, name: str, conditions: list[str]) -> None:
+    """Derivatives at some conditions, by state: refused where they are not finite, or the same for every state."""
+    finite = np.isfinite(scores)
+    if not finite.any():
+        raise TradeError(f"The derivative of log_density with respect to {name} is not finite at any data point.")
+    if not finite.all():
+        where = conditions[int(np.argmin(finite.all(axis=1)))]
         raise TradeError(
-            "The derivative of log_density with respect to c is not finite at"
-            f" {int((~finite).sum())} of {finite.size} checked data points, for example at c = {c:g}."
+            f"The derivative of log_density with respect to {name} is not finite at"
+            f" {int((~finite).sum())} of {finite.size} checked data points, for example at {where}."
         )
-    if len(x) > 1 and bool(jnp.all(scores == scores[:, :1])):
+    if scores.shape[1] > 1 and np.all(scores == scores[:, :1]):
         raise TradeError(
-            "The dependence of log_density on c is constant (its derivative is the same at every data point,"
+            f"The dependence of log_density on {name} is constant (its derivative is the same at every data point,"
             f" {float(scores[0, 0]):g}): TRADE needs a dependence on the condition that changes with x."
         )
 
 
-def with_knee(target: AbstractTarget, condition: Condition, x: Array) -> Condition:
+def with_knee(target: AbstractTarget, condition: AbstractCondition, x: Array) -> AbstractCondition:
     """The condition with a chart that suits a power: linear near a boundary value at an end, logarithmic beyond.
 
     Where log q = a(x) + c b(x), as from a prior to a posterior, a density that contracts in d dimensions changes at a
@@ -176,6 +195,8 @@ def with_knee(target: AbstractTarget, condition: Condition, x: Array) -> Conditi
         condition: Its condition with the boundary values filled in.
         x: States at the boundary value.
     """
+    if not isinstance(condition, Condition):
+        return condition
     ends = condition.scale == "linear" and condition.knee is None and len(condition.boundary) == 1
     if not ends or target.observation_shape is not None or min(abs(abs(condition.boundary_u) - 1.0)) > 1e-6:
         return condition

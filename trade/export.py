@@ -15,6 +15,7 @@ from jax.typing import ArrayLike
 from scipy.special import softmax
 
 from trade import check, files
+from trade.abstract_condition import ConditionLike
 from trade.errors import TradeError
 from trade.model import Model
 from trade.sampling.importance import weighted_samples
@@ -75,7 +76,7 @@ def draw_at(
     target: AbstractTarget | None,
     key: Array,
     n: int,
-    conditions: float | Iterable[float],
+    conditions: ConditionLike | Iterable[ConditionLike],
     observation: ArrayLike | None = None,
 ) -> Samples:
     """Draw samples of a model at one condition or several, with weights where the target has a density.

@@ -14,6 +14,7 @@ from flowjax.distributions import AbstractDistribution
 from jax import Array
 
 from trade import check, files, saved
+from trade.abstract_condition import ConditionLike
 from trade.data import Data, check_data, examine, hold_out, make_problem, sampled
 from trade.errors import NonFiniteError, TradeError
 from trade.evaluation.monitor import Monitor
@@ -52,7 +53,7 @@ def fit(
     seeds: int | None = None,
     schedule: Schedule | None = None,
     watch: Watch | None = None,
-    evaluate_at: float | Sequence[float] | None = None,
+    evaluate_at: ConditionLike | Sequence[ConditionLike] | None = None,
     evaluation_samples: int = 2_000,
     out: str | Path | None = None,
     resume: bool = False,
@@ -66,8 +67,9 @@ def fit(
 
     Args:
         target: The family of densities.
-        data: States by boundary condition, ``{c0: samples}``; with an observation,
-            ``{c0: (samples, observations)}``. Without any, a target with an exact sampler is sampled at its boundary.
+        data: States by boundary condition, ``{c0: samples}``, where c0 is a tuple if the condition has several axes;
+            with an observation, ``{c0: (samples, observations)}``. Without any, a target with an exact sampler is
+            sampled at its boundary.
         flow: A recipe such as ``SplineFlow(...)``, a flowjax distribution conditioned on (u(c), observation...), or a
             function from a random key to one (then every seed starts from its own).
         objective: What to minimise; ``Trade()`` by default, energy-free where the target has no density.
@@ -230,12 +232,15 @@ class _Chosen:
         return Program(objective, self.optimiser, self.steps)
 
 
-def _conditions(problem: Problem, evaluate_at: Any) -> tuple[float, ...]:
-    """Where the ESS is shown: the ends and the boundary by default."""
+def _conditions(problem: Problem, evaluate_at: Any) -> tuple[Any, ...]:
+    """Where the ESS is shown: the ends (two opposite corners) and the boundary by default."""
     condition = problem.condition
     if evaluate_at is None:
-        return tuple(sorted({condition.low, *condition.boundary, condition.high}))
-    several = isinstance(evaluate_at, tuple | list) or getattr(evaluate_at, "ndim", 0) > 0
+        ends = [condition.check(c) for c in condition.spread(2)[[0, -1]]]
+        return tuple(sorted({*ends, *condition.boundary}))
+    several = isinstance(evaluate_at, tuple | list) or getattr(evaluate_at, "ndim", 0) > len(condition.u_shape)
+    if condition.u_shape and several:  # one point is a tuple too
+        return condition.check_all(evaluate_at)
     values: Any = evaluate_at if several else [evaluate_at]
     return tuple(condition.check(c, "evaluation condition") for c in values)
 
@@ -244,7 +249,7 @@ def _make_flow(flow: Any, objective: Objective, problem: Problem, key: Array) ->
     target = problem.target
     if not isinstance(flow, AbstractDistribution):
         flow = built(flow, jax.random.fold_in(key, 0))
-    check_flow(flow, target.observation_shape)
+    check_flow(flow, target.condition, target.observation_shape)
     if flow.shape != target.shape:
         raise TradeError(f"flow has states of shape {flow.shape}, the target of shape {target.shape}.")
     if flow.cond_shape is None and isinstance(objective, Trade):

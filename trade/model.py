@@ -1,6 +1,7 @@
 """A flow read as the conditional density p_θ(x|c): the only place that builds its condition vector."""
 
 from collections.abc import Callable
+from functools import partial
 from math import prod
 
 import equinox as eqx
@@ -12,7 +13,8 @@ from jax.typing import ArrayLike
 from paramax import unwrap
 
 from trade import check
-from trade.condition import Condition, check_condition
+from trade.abstract_condition import AbstractCondition, ConditionLike
+from trade.condition import check_condition
 from trade.errors import TradeError
 from trade.flows.latent import scaled
 from trade.states import as_shape
@@ -24,7 +26,7 @@ def flow_condition(flow: AbstractDistribution, u: Array, y: Array | None = None)
     """The vector a flow is conditioned on: u(c), then the observation if there is one."""
     if flow.cond_shape is None:
         return None
-    u = jnp.reshape(u, (1,))
+    u = jnp.ravel(u)
     return u if y is None else jnp.concatenate([u, jnp.ravel(y)])
 
 
@@ -60,9 +62,12 @@ def draw_from_mixture(
     return x, log_own - log_det, log_wider - log_own
 
 
-def log_prob_and_score(flow: AbstractDistribution, x: Array, u: Array, y: Array | None = None) -> tuple[Array, Array]:
-    """log p_θ(x|u) and ∂_u log p_θ(x|u) of one state: one ``jvp`` in the direction of u gives both."""
-    return jax.jvp(lambda v: log_prob(flow, x, v, y), (u,), (jnp.ones_like(u),))
+def log_prob_and_score(
+    flow: AbstractDistribution, x: Array, u: Array, y: Array | None = None, direction: Array | None = None
+) -> tuple[Array, Array]:
+    """log p_θ(x|u) and its derivative in u along a direction, upward by default, of one state: one ``jvp`` for both."""
+    along = jnp.ones_like(u) if direction is None else direction
+    return jax.jvp(lambda v: log_prob(flow, x, v, y), (u,), (along,))
 
 
 class Model(eqx.Module):
@@ -75,21 +80,21 @@ class Model(eqx.Module):
     """
 
     flow: AbstractDistribution
-    condition: Condition = eqx.field(static=True)
+    condition: AbstractCondition = eqx.field(static=True)
     observation_shape: tuple[int, ...] | None = eqx.field(
         static=True, default=None, converter=lambda s: None if s is None else as_shape("observation_shape", s)
     )
 
     def __check_init__(self) -> None:
         check_condition(self.condition)
-        check_flow(self.flow, self.observation_shape)
+        check_flow(self.flow, self.condition, self.observation_shape)
 
     @property
     def shape(self) -> tuple[int, ...]:
         """Shape of one state."""
         return self.flow.shape
 
-    def sample(self, key: Array, n: int, c: float, observation: ArrayLike | None = None) -> Array:
+    def sample(self, key: Array, n: int, c: ConditionLike, observation: ArrayLike | None = None) -> Array:
         """Draw n states at condition c.
 
         Args:
@@ -104,7 +109,7 @@ class Model(eqx.Module):
         return self.sample_and_log_prob(key, n, c, observation)[0]
 
     def sample_and_log_prob(
-        self, key: Array, n: int, c: float, observation: ArrayLike | None = None
+        self, key: Array, n: int, c: ConditionLike, observation: ArrayLike | None = None
     ) -> tuple[Array, Array]:
         """Draw n states at condition c, with log p_θ(x|c), in one pass.
 
@@ -124,7 +129,7 @@ class Model(eqx.Module):
         parts = [_draw_batch(self.flow, keys, u, y) for keys in _split(jax.random.split(key, n))]
         return _join([p[0] for p in parts]), _join([p[1] for p in parts])
 
-    def log_prob(self, x: ArrayLike, c: float, observation: ArrayLike | None = None) -> Array:
+    def log_prob(self, x: ArrayLike, c: ConditionLike, observation: ArrayLike | None = None) -> Array:
         """log p_θ(x|c) for a state or a batch of states.
 
         Args:
@@ -137,8 +142,8 @@ class Model(eqx.Module):
         """
         return self._batched(_log_prob_batch, x, c, observation)
 
-    def condition_score(self, x: ArrayLike, c: float, observation: ArrayLike | None = None) -> Array:
-        """∂_c log p_θ(x|c) for a state or a batch of states, in the unit of c.
+    def condition_score(self, x: ArrayLike, c: ConditionLike, observation: ArrayLike | None = None) -> Array:
+        """∂_c log p_θ(x|c) for a state or a batch of states, in the unit of c; the gradient where c has several axes.
 
         Args:
             x: States, of shape (..., *shape).
@@ -146,12 +151,17 @@ class Model(eqx.Module):
             observation: The observation, for a model that takes one.
 
         Returns:
-            Derivatives, of shape (...).
+            Derivatives, of shape (...), or (..., axes).
         """
-        slope = jax.grad(self.condition.unchart)(self._chart(c))
-        return self._batched(_score_batch, x, c, observation) / slope
+        u = self._chart(c)
 
-    def _chart(self, c: float) -> Array:
+        def along(direction: Array) -> Array:
+            slope = jax.jvp(self.condition.unchart, (u,), (direction,))[1].sum()  # of an axis on its own
+            return self._batched(partial(_score_batch, direction=direction), x, c, observation) / slope
+
+        return along(jnp.ones(())) if u.ndim == 0 else jnp.stack([along(v) for v in jnp.eye(len(u))], axis=-1)
+
+    def _chart(self, c: ConditionLike) -> Array:
         return _chart(self.condition, jnp.asarray(self.condition.check(c), jnp.result_type(float)))
 
     def _observation(self, observation: ArrayLike | None) -> Array | None:
@@ -164,7 +174,9 @@ class Model(eqx.Module):
         y = check.array(observation, "The observation", self.observation_shape, finite=True)
         return jnp.asarray(y, dtype=jnp.result_type(float))
 
-    def _batched(self, function: Callable[..., Array], x: ArrayLike, c: float, observation: ArrayLike | None) -> Array:
+    def _batched(
+        self, function: Callable[..., Array], x: ArrayLike, c: ConditionLike, observation: ArrayLike | None
+    ) -> Array:
         x = jnp.asarray(check.array(x, "x"), dtype=jnp.result_type(float))
         lead = x.shape[: x.ndim - len(self.shape)]
         if x.ndim < len(self.shape) or x.shape[len(lead) :] != self.shape:
@@ -206,16 +218,16 @@ def _log_prob_batch(flow: AbstractDistribution, x: Array, u: Array, y: Array | N
 
 
 @eqx.filter_jit
-def _score_batch(flow: AbstractDistribution, x: Array, u: Array, y: Array | None) -> Array:
+def _score_batch(flow: AbstractDistribution, x: Array, u: Array, y: Array | None, direction: Array) -> Array:
     with jax.default_matmul_precision("highest"):
-        return jax.vmap(lambda v: log_prob_and_score(flow, v, u, y)[1])(x)
+        return jax.vmap(lambda v: log_prob_and_score(flow, v, u, y, direction)[1])(x)
 
 
-def check_flow(flow: object, observation_shape: tuple[int, ...] | None) -> None:
+def check_flow(flow: object, condition: AbstractCondition, observation_shape: tuple[int, ...] | None) -> None:
     """Refuse what is not a flow conditioned on (u(c), observation...)."""
     if not isinstance(flow, AbstractDistribution):
         raise TradeError(f"flow must be a flowjax distribution, got {type(flow).__name__}.")
-    expected = (1,) if observation_shape is None else (1 + prod(observation_shape),)
+    expected = (len(condition.names) + (0 if observation_shape is None else prod(observation_shape)),)
     if flow.cond_shape is not None and flow.cond_shape != expected:
         raise TradeError(
             f"flow must be conditioned on a vector of shape {expected}"

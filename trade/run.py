@@ -12,12 +12,14 @@ from jax import Array
 from jax.typing import ArrayLike
 
 from trade import check, export, files, saved
+from trade.abstract_condition import ConditionLike
 from trade.config import from_json
 from trade.data import Data, examine, hold_out, make_problem
 from trade.errors import TradeError
 from trade.evaluation.divergence import Estimate
-from trade.evaluation.free_energy import FreeEnergy, by_importance, by_integration, evidence
+from trade.evaluation.free_energy import by_importance, by_integration, evidence
 from trade.evaluation.reduced_potentials import ReducedPotentials, reduced_potentials
+from trade.evaluation.surface import log_partition_gradient, surface_by_importance, surface_by_integration
 from trade.evaluation.verdict import Verdict, Witness, judge
 from trade.flows.flow import Recipe
 from trade.model import Model
@@ -70,7 +72,7 @@ class Run:
             raise TradeError("This run was loaded without its target: give trade.load(..., target=...).")
         return self.target
 
-    def weighted(self, key: Array, n: int, c: float, observation: ArrayLike | None = None) -> Weighted:
+    def weighted(self, key: Array, n: int, c: ConditionLike, observation: ArrayLike | None = None) -> Weighted:
         """Samples of ``model`` at c with importance weights to the target, and their ESS.
 
         Args:
@@ -86,7 +88,7 @@ class Run:
 
     def to_arviz(
         self,
-        conditions: float | Iterable[float],
+        conditions: ConditionLike | Iterable[ConditionLike],
         *,
         n: int = 1_000,
         key: Array | None = None,
@@ -114,7 +116,7 @@ class Run:
 
     def reduced_potentials(
         self,
-        conditions: float | Iterable[float],
+        conditions: ConditionLike | Iterable[ConditionLike],
         *,
         n: int = 1_000,
         key: Array | None = None,
@@ -135,26 +137,53 @@ class Run:
         return reduced_potentials(self.model, self._target(), key, n, conditions, observation)
 
     def log_partition(
-        self, *, method: str = "importance", samples: int = 10_000, points: int = 33, key: Array | None = None
-    ) -> FreeEnergy:
-        """log Z(c) - log Z(c0) over the whole range, with errors; c0 is the largest boundary value.
+        self, *, method: str = "importance", samples: int = 10_000, points: int | None = None, key: Array | None = None
+    ) -> Any:
+        """log Z(c) - log Z(c0) over the whole range, with errors; c0 is the last boundary value.
 
         Args:
-            method: ``"importance"`` (each c on its own) or ``"integral"`` (of d log Z/du).
+            method: ``"importance"`` (each c on its own) or ``"integral"`` (of d log Z/du; with several axes along two
+                paths).
             samples: Samples at each condition.
-            points: Number of conditions; c0 is added to them.
+            points: Number of conditions, on each axis; c0 is added to them.
             key: Randomness; fixed by default.
 
         Returns:
-            The curve.
+            A ``FreeEnergy``, the curve; with several axes a ``FreeEnergySurface``.
         """
-        methods = {"importance": by_importance, "integral": by_integration}
+        condition = self.model.condition
+        axes = len(condition.u_shape and condition.names)
+        methods: dict[str, Any] = {"importance": by_importance, "integral": by_integration}
+        if axes:
+            methods = {"importance": surface_by_importance, "integral": surface_by_integration}
         if method not in methods:
             raise TradeError(f"log_partition method must be 'importance' or 'integral', got {method!r}.")
-        condition = self.model.condition
-        reference = condition.boundary[-1] if condition.boundary else condition.high
         key = jax.random.key(0) if key is None else key
-        return methods[method](self.model, self._target(), key, reference=reference, points=points, samples=samples)
+        points = {0: 33, 1: 33, 2: 9, 3: 5}.get(axes, 4) if points is None else points
+        options = {"reference": condition.reference, "points": points, "samples": samples}
+        return methods[method](self.model, self._target(), key, **options)
+
+    def log_partition_gradient(
+        self,
+        c: ConditionLike,
+        *,
+        samples: int = 10_000,
+        key: Array | None = None,
+        observation: ArrayLike | None = None,
+    ) -> dict[str, Estimate]:
+        """∂ log Z/∂c at one condition, axis by axis: mean energies, volumes, magnetisations.
+
+        Args:
+            c: The condition.
+            samples: How many.
+            key: Randomness; fixed by default.
+            observation: The observation, for a model that takes one.
+
+        Returns:
+            By the name of the axis (``c`` where it has none): the derivative, and its error.
+        """
+        key = jax.random.key(0) if key is None else key
+        return log_partition_gradient(self.model, self._target(), key, c, samples=samples, observation=observation)
 
     def evidence(
         self, observation: ArrayLike | None = None, *, samples: int = 20_000, key: Array | None = None

@@ -28,6 +28,7 @@ import numpy as np
 from flowjax.distributions import AbstractDistribution
 
 from trade import files
+from trade.axes import Axes
 from trade.condition import Condition
 from trade.config import describe_target, from_json, is_registered, register, to_json
 from trade.errors import TradeError
@@ -49,7 +50,7 @@ from trade.training.state import Program
 
 FORMAT = 2
 for _known in (
-    *(Condition, MLP, ResidualMLP, Convolutional, Normal, PowerScaled),
+    *(Condition, Axes, MLP, ResidualMLP, Convolutional, Normal, PowerScaled),
     *(SplineFlow, AffineFlow, VolumePreservingFlow, LatticeFlow, ConvolutionalFlow, CircularFlow),
     *(AlanineDipeptide, Augmented, GaussianMixture, MultiWell, ScalarField),
 ):
@@ -225,7 +226,7 @@ def check_target(settings: dict[str, Any], target: AbstractTarget) -> None:
     condition, own = from_json(settings["condition"]), target.condition
     pairs = {
         "states of shape": (tuple(settings["shape"]), target.shape),
-        "a condition over": ((condition.low, condition.high, condition.scale), (own.low, own.high, own.scale)),
+        "a condition over": (condition.extent, own.extent),
         "observations of shape": (
             None if settings["observation_shape"] is None else tuple(settings["observation_shape"]),
             target.observation_shape,

@@ -11,7 +11,8 @@ import jax.numpy as jnp
 from jax import Array
 
 from trade import check
-from trade.condition import Condition, check_condition
+from trade.abstract_condition import AbstractCondition, ConditionLike
+from trade.condition import check_condition
 from trade.errors import TradeError, UnknownError
 from trade.states import Bound, as_shape, check_angles, check_bounds, check_function, shape_of
 
@@ -58,7 +59,7 @@ class AbstractTarget(eqx.Module):
     """
 
     shape: eqx.AbstractVar[tuple[int, ...]]
-    condition: eqx.AbstractVar[Condition]
+    condition: eqx.AbstractVar[AbstractCondition]
 
     @property
     def observation_shape(self) -> tuple[int, ...] | None:
@@ -96,7 +97,7 @@ class AbstractTarget(eqx.Module):
 
         Args:
             x: One state, of shape ``shape``.
-            c: The condition, a scalar.
+            c: The condition, a scalar; with several axes a vector, in their order.
             y: The observation, of shape ``observation_shape``, where the density depends on one.
 
         Returns:
@@ -108,20 +109,40 @@ class AbstractTarget(eqx.Module):
 
         Args:
             x: One state, of shape ``shape``.
-            c: The condition, a scalar.
+            c: The condition, a scalar; with several axes a vector.
+            y: The observation, where the density depends on one.
+
+        Returns:
+            A scalar; with several axes the gradient, a vector.
+        """
+        return jax.jacfwd(lambda t: self.log_density(x, t, y))(c)
+
+    def derivative_along(self, x: Array, c: Array, direction: Array, y: Array | None = None) -> Array:
+        """The derivative of log q(x|c) in c along a direction: one ``jvp``, or from ``condition_derivative`` if known.
+
+        Args:
+            x: One state, of shape ``shape``.
+            c: The condition.
+            direction: A tangent of it, of the same shape.
             y: The observation, where the density depends on one.
 
         Returns:
             A scalar.
         """
-        return jax.jvp(lambda t: self.log_density(x, t, y), (c,), (jnp.ones_like(c),))[1]
+        if self._knows_derivative:
+            return jnp.sum(direction * self.condition_derivative(x, c, y))
+        return jax.jvp(lambda t: self.log_density(x, t, y), (c,), (direction,))[1]
+
+    @property
+    def _knows_derivative(self) -> bool:
+        return type(self).condition_derivative is not AbstractTarget.condition_derivative
 
     def log_density_at(self, x: Array, u: Array, y: Array | None = None) -> Array:
         """log q(x|c(u)) at chart coordinate u.
 
         Args:
             x: One state, of shape ``shape``.
-            u: The chart coordinate, a scalar.
+            u: The chart coordinate.
             y: The observation, where the density depends on one.
 
         Returns:
@@ -129,19 +150,20 @@ class AbstractTarget(eqx.Module):
         """
         return self.log_density(x, self.condition.unchart(u), y)
 
-    def score(self, x: Array, u: Array, y: Array | None = None) -> Array:
-        """∂_u log q(x|c(u)), the derivative in the chart.
+    def score(self, x: Array, u: Array, y: Array | None = None, direction: Array | None = None) -> Array:
+        """∂_u log q(x|c(u)), the derivative in the chart; with several axes along a direction.
 
         Args:
             x: One state, of shape ``shape``.
-            u: The chart coordinate, a scalar.
+            u: The chart coordinate.
             y: The observation, where the density depends on one.
+            direction: A tangent of u; upward by default.
 
         Returns:
             A scalar.
         """
-        c, slope = jax.jvp(self.condition.unchart, (u,), (jnp.ones_like(u),))
-        return self.condition_derivative(x, c, y) * slope
+        c, slope = jax.jvp(self.condition.unchart, (u,), (jnp.ones_like(u) if direction is None else direction,))
+        return self.derivative_along(x, c, slope, y)
 
     def config(self) -> dict | None:
         """The constructor's arguments as plain data, from which a class known to ``trade.register`` is rebuilt.
@@ -151,7 +173,7 @@ class AbstractTarget(eqx.Module):
         """
         return None
 
-    def with_condition(self, condition: Condition) -> Self:
+    def with_condition(self, condition: AbstractCondition) -> Self:
         """The same target under another chart of the same range.
 
         Args:
@@ -194,7 +216,7 @@ class AbstractTarget(eqx.Module):
         """
         return x
 
-    def sample(self, key: Array, n: int, c: float) -> Array:
+    def sample(self, key: Array, n: int, c: ConditionLike) -> Array:
         """Draw n exact samples at c; refused with ``UnknownError`` where no exact sampler is known.
 
         Args:
@@ -207,7 +229,7 @@ class AbstractTarget(eqx.Module):
         """
         raise UnknownError(f"{type(self).__name__} has no exact sampler.")
 
-    def log_partition(self, c: float) -> float:
+    def log_partition(self, c: ConditionLike) -> float:
         """log Z(c) = log ∫ q(x|c) dx; refused with ``UnknownError`` where it is not known.
 
         Args:
@@ -226,9 +248,9 @@ class AbstractTarget(eqx.Module):
     def _inputs(self) -> tuple[Any, Any, Any]:
         """What the density is a function of, as shapes: a state, a condition, an observation."""
         y = None if self.observation_shape is None else shape_of(self.observation_shape)
-        return shape_of(self.shape), shape_of(()), y
+        return shape_of(self.shape), shape_of(self.condition.u_shape), y
 
-    def check_sampling(self, key: Array, n: int, c: float) -> tuple[Array, int, float]:
+    def check_sampling(self, key: Array, n: int, c: ConditionLike) -> tuple[Array, int, Any]:
         """The arguments of ``sample``, or one sentence on which of them cannot be used.
 
         Args:
@@ -249,9 +271,10 @@ class Target(AbstractTarget):
         log_density: ``f(x, c)`` (``f(x, c, y)`` with an observation): log q for one
             state and one condition, any JAX function that returns a scalar.
         shape: Shape of one state.
-        condition: Range, scale and boundary values of the condition.
+        condition: Range, scale and boundary values of the condition; or ``trade.Axes``, several of them by name: then
+            functions see c as a tuple with these names.
         observation_shape: Shape of y, when the density also depends on an observation.
-        condition_derivative: ``f(x, c[, y])`` = ∂_c log q, to replace the automatic one.
+        condition_derivative: ``f(x, c[, y])`` = ∂_c log q, to replace the automatic one; with several axes a vector.
         angles: Coordinates of a vector that are angles in radians; the density is periodic in them.
         bounds: For each coordinate of a vector its ends (low, high), of which one may be None, or None: its support.
         lattice: States are fields on a periodic lattice, and translations and a change of sign keep their density.
@@ -268,7 +291,7 @@ class Target(AbstractTarget):
 
     _log_density: LogDensity = eqx.field(static=True)
     shape: tuple[int, ...] = eqx.field(static=True)
-    condition: Condition = eqx.field(static=True)
+    condition: AbstractCondition = eqx.field(static=True)
     _observation_shape: tuple[int, ...] | None = eqx.field(static=True)
     _condition_derivative: LogDensity | None = eqx.field(static=True)
     _angles: tuple[int, ...] = eqx.field(static=True)
@@ -283,7 +306,7 @@ class Target(AbstractTarget):
         self,
         log_density: LogDensity,
         shape: tuple[int, ...],
-        condition: Condition,
+        condition: AbstractCondition,
         *,
         observation_shape: tuple[int, ...] | None = None,
         condition_derivative: LogDensity | None = None,
@@ -316,10 +339,10 @@ class Target(AbstractTarget):
         self._log_partition = log_partition
         self.check_scalar()
         x, c, y = self._inputs()
-        check_function(self.condition_derivative, "condition_derivative", (x, c, y))
+        check_function(self.condition_derivative, "condition_derivative", (x, c, y), returns=self.condition.u_shape)
         check_function(self.symmetry, "symmetry", (jax.random.key(0), x), returns=self.shape)
         if rebuild is not None:
-            check_function(self.rebuild, "rebuild", (c, x, c, c, y))
+            check_function(self.rebuild, "rebuild", (shape_of(()), x, c, c, y))
 
     @property
     def observation_shape(self) -> tuple[int, ...] | None:
@@ -348,41 +371,46 @@ class Target(AbstractTarget):
 
     def log_density(self, x: Array, c: Array, y: Array | None = None) -> Array:
         """The user's function."""
-        return self._log_density(x, c) if self._observation_shape is None else self._log_density(x, c, y)
+        at = self.condition.point(c)
+        return self._log_density(x, at) if self._observation_shape is None else self._log_density(x, at, y)
 
     def condition_derivative(self, x: Array, c: Array, y: Array | None = None) -> Array:
         """The user's function, or the automatic derivative."""
         if self._condition_derivative is None:
             return super().condition_derivative(x, c, y)
-        if self._observation_shape is None:
-            return self._condition_derivative(x, c)
-        return self._condition_derivative(x, c, y)
+        at = self.condition.point(c)
+        return self._condition_derivative(x, at, *(() if self._observation_shape is None else (y,)))
+
+    @property
+    def _knows_derivative(self) -> bool:
+        return self._condition_derivative is not None
 
     def rebuild(self, log_p0: Array, x: Array, c: Array, c0: Array, y: Array | None = None) -> Array:
         """The user's energy-free rule; refused without one."""
         if self._rebuild is None:
             return super().rebuild(log_p0, x, c, c0, y)
-        return self._rebuild(log_p0, x, c, c0, y)
+        return self._rebuild(log_p0, x, self.condition.point(c), self.condition.point(c0), y)
 
     def symmetry(self, key: Array, x: Array) -> Array:
         """The user's symmetry; the state itself without one."""
         return x if self._symmetry is None else self._symmetry(key, x)
 
-    def sample(self, key: Array, n: int, c: float) -> Array:
+    def sample(self, key: Array, n: int, c: ConditionLike) -> Array:
         """Samples of the user's sampler, their shape checked; refused without one."""
         if self._sampler is None:
             return super().sample(key, n, c)
         key, n, c = self.check_sampling(key, n, c)
-        found = check.called("sampler", self._sampler, key, n, c)
+        found = check.called("sampler", self._sampler, key, n, self.condition.point(c))
         if self._observation_shape is None:
             check.array(found, "What sampler returns", (n, *self.shape))
         return found
 
-    def log_partition(self, c: float) -> float:
+    def log_partition(self, c: ConditionLike) -> float:
         """The value of the user's function, checked; refused without one."""
         if self._log_partition is None:
             return super().log_partition(c)
-        found = check.called("log_partition", self._log_partition, self.condition.check(c))
+        at = self.condition.point(self.condition.check(c))
+        found = check.called("log_partition", self._log_partition, at)
         return check.number(found, "What log_partition returns")
 
 

@@ -8,6 +8,7 @@ from trade.evaluation import (
     observables,
     ramachandran,
     reduced_potentials,
+    surface,
     verdict,
     weights,
 )
@@ -18,16 +19,19 @@ from trade.evaluation.divergence import Estimate, forward_kl, grid_kl, negative_
 from trade.evaluation.free_energy import FreeEnergy, bennett, thermodynamic_integration
 from trade.evaluation.modes import unknown_modes
 from trade.evaluation.reduced_potentials import ReducedPotentials
+from trade.evaluation.surface import FreeEnergySurface, along_path
 from trade.evaluation.verdict import Verdict, Witness, judge
 from trade.evaluation.weights import Quality, quality
 
 __all__ = [
     "Estimate",
     "FreeEnergy",
+    "FreeEnergySurface",
     "Quality",
     "ReducedPotentials",
     "Verdict",
     "Witness",
+    "along_path",
     "bennett",
     "c2st",
     "calibration",
@@ -45,6 +49,7 @@ __all__ = [
     "ramachandran",
     "ranks",
     "reduced_potentials",
+    "surface",
     "thermodynamic_integration",
     "uniformity_error",
     "unknown_modes",

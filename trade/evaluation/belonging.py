@@ -6,7 +6,7 @@ as much. Nothing needs to be known but q itself, up to its normalisation.
 """
 
 from collections.abc import Sequence
-from typing import Literal, NamedTuple
+from typing import Any, Literal, NamedTuple
 
 import equinox as eqx
 import jax
@@ -42,7 +42,7 @@ class Finding(NamedTuple):
     advice: str = ""
 
 
-def check_data_belongs(target: AbstractTarget, c: float, x: Array, y: Array | None = None) -> tuple[Finding, ...]:
+def check_data_belongs(target: AbstractTarget, c: Any, x: Array, y: Array | None = None) -> tuple[Finding, ...]:
     """All that the data at one boundary value and the density say of each other.
 
     Args:
@@ -57,52 +57,53 @@ def check_data_belongs(target: AbstractTarget, c: float, x: Array, y: Array | No
     Raises:
         TradeError: If the log density is finite at none of the data.
     """
-    found = _few_states(c, np.asarray(x, np.float64).reshape(len(x), -1))
+    at = target.condition.show(c)
+    found = _few_states(at, np.asarray(x, np.float64).reshape(len(x), -1))
     if not target.has_density:
         return (*found, Finding("note", "There is no density: whether the data belong to it cannot be checked."))
-    at = np.linspace(0, len(x) - 1, min(len(x), MOST)).astype(int)  # over all of them: modes may come one by one
-    x, y = x[at], None if y is None else y[at]
+    some = np.linspace(0, len(x) - 1, min(len(x), MOST)).astype(int)  # over all of them: modes may come one by one
+    x, y = x[some], None if y is None else y[some]
     log_q, statistic = _stein(target, x, jnp.asarray(c, x.dtype), y)
     finite = np.isfinite(np.asarray(log_q))
     if not finite.any():
-        raise TradeError(f"The log density is not finite at any of the data given at c = {c:g}.")
+        raise TradeError(f"The log density is not finite at any of the data given at {at}.")
     if not finite.all():
         part = 1.0 - finite.mean()
         found.append(
             Finding(
                 "fatal" if part > 0.001 else "doubt",
-                f"The log density is not finite at {part:.1%} of the data given at c = {c:g}.",
+                f"The log density is not finite at {part:.1%} of the data given at {at}.",
                 "Take these states out, or give the density the support that the data have.",
             )
         )
     statistic = np.asarray(statistic, np.float64)[finite]
     if not np.isfinite(statistic).all():
-        return (*found, Finding("note", f"log q has no finite gradient at some of the data at c = {c:g}."))
-    return (*found, *_judge(c, statistic))
+        return (*found, Finding("note", f"log q has no finite gradient at some of the data at {at}."))
+    return (*found, *_judge(at, statistic))
 
 
-def _few_states(c: float, x: np.ndarray) -> list[Finding]:
+def _few_states(at: str, x: np.ndarray) -> list[Finding]:
     """One state, copies of states, coordinates that never change."""
     n, found = len(x), []
     more = "Give more independent samples."
     if n < 2:
-        return [Finding("fatal", f"The data at c = {c:g} are one single state.", more)]
+        return [Finding("fatal", f"The data at {at} are one single state.", more)]
     different = len(np.unique(x, axis=0))
     if different < 0.99 * n:
         severity: Severity = "fatal" if different < FEW else "doubt"
-        text = f"Of the {n} states of the data at c = {c:g} only {different} are different."
+        text = f"Of the {n} states of the data at {at} only {different} are different."
         found.append(Finding(severity, text, more))
     elif n < FEW:
-        found.append(Finding("doubt", f"The data at c = {c:g} are {n} states only.", more))
+        found.append(Finding("doubt", f"The data at {at} are {n} states only.", more))
     constant = np.flatnonzero(np.ptp(x, axis=0) == 0.0)
     if len(constant):
-        text = f"Coordinate {constant[0]} of the data at c = {c:g} has the same value in every state"
+        text = f"Coordinate {constant[0]} of the data at {at} has the same value in every state"
         text += f", and so have {len(constant) - 1} more." if len(constant) > 1 else "."
         found.append(Finding("fatal", text, "A coordinate that does not vary has no density: leave it out."))
     return found
 
 
-def _judge(c: float, statistic: np.ndarray) -> list[Finding]:
+def _judge(at: str, statistic: np.ndarray) -> list[Finding]:
     """Stein's identity, all coordinates together and one by one; errors by the autocorrelation, as the data lie."""
     total, d = statistic.sum(axis=1), statistic.shape[1]
     n = len(total)
@@ -110,7 +111,7 @@ def _judge(c: float, statistic: np.ndarray) -> list[Finding]:
         return []
     slow = integrated_autocorrelation(total)
     if n / slow < FEW and slow > 2.0:
-        text = f"The data at c = {c:g} are worth about {n / slow:.0f} independent states: they come from a slow chain."
+        text = f"The data at {at} are worth about {n / slow:.0f} independent states: they come from a slow chain."
         return [Finding("doubt", text, "Give a longer simulation, or independent ones.")]  # and too few to judge by
 
     def away(values: np.ndarray, tau: float) -> float:
@@ -130,7 +131,7 @@ def _judge(c: float, statistic: np.ndarray) -> list[Finding]:
         return []
     large = abs(deviation) > LARGE
     how = "do not belong to" if large else "are a little off"
-    text = f"The data at c = {c:g} {how} the density there: {what} ({significance:+.1f} σ)."
+    text = f"The data at {at} {how} the density there: {what} ({significance:+.1f} σ)."
     hint = "Check the sign of log q, the condition the data are given at, and that all modes are among them."
     return [Finding("fatal" if large else "doubt", text, hint)]
 
@@ -184,23 +185,24 @@ def check_slope(target: AbstractTarget, x: Array, y: Array | None = None) -> Non
         return
     x, y = x[:64], None if y is None else y[:64]
     condition = target.condition
-    for c in condition.grid(5)[1:-1].tolist():
-        given, automatic = (np.asarray(v, np.float64) for v in _slopes(target, x, jnp.asarray(c, x.dtype), y))
+    for u in (-0.5, 0.0, 0.5):
+        c = condition.unchart(jnp.full(condition.u_shape, u))
+        given, automatic = (np.ravel(np.asarray(v, np.float64)) for v in _slopes(target, x, c.astype(x.dtype), y))
         both = np.isfinite(given) & np.isfinite(automatic)
         scale = np.abs(automatic).max(where=both, initial=0.0)
         wrong = both & (np.abs(given - automatic) > SLOPES_AGREE * (np.abs(automatic) + 0.01 * scale) + 1e-6)
         if wrong.sum() > 0.5 * both.sum() > 0:
             i = int(np.argmax(wrong))
             raise TradeError(
-                f"condition_derivative is not the derivative of log_density in c: at c = {c:g} and the first data it"
-                f" gives {given[i]:.6g}, log_density itself {automatic[i]:.6g}."
+                f"condition_derivative is not the derivative of log_density in c: at {condition.show(c)} and the first"
+                f" data it gives {given[i]:.6g}, log_density itself {automatic[i]:.6g}."
             )
 
 
 @eqx.filter_jit
 def _slopes(target: AbstractTarget, x: Array, c: Array, y: Array | None) -> tuple[Array, Array]:
     def one(v: Array, w: Array | None) -> tuple[Array, Array]:
-        automatic = jax.jvp(lambda t: target.log_density(v, t, w), (c,), (jnp.ones_like(c),))[1]
+        automatic = jax.jacfwd(lambda t: target.log_density(v, t, w))(c)
         return target.condition_derivative(v, c, w), automatic
 
     return jax.vmap(one, in_axes=(0, None if y is None else 0))(x, y)

@@ -15,6 +15,7 @@ from scipy.optimize import brentq
 from scipy.special import expit
 
 from trade import check
+from trade.condition import Condition, check_condition
 from trade.errors import TradeError
 from trade.evaluation.divergence import Estimate
 from trade.evaluation.weights import quality
@@ -203,15 +204,16 @@ def evidence(
         log p(y), and its error.
     """
     check_pair(model, target)
+    condition = check_condition(model.condition, single="the evidence")
     for power in (0.0, 1.0):
-        model.condition.check(power, "power of the likelihood that the evidence needs")
+        condition.check(power, "power of the likelihood that the evidence needs")
     points, samples = check.integer(points, "points", 5), check.count(samples, model.shape, "samples", 2)
     key_integral, key_weights = jax.random.split(check.random_key(key))
     weighted = log_mean_weight(weighted_samples(model, target, key_weights, samples, 1.0, observation).log_weight)
     y = None if observation is None else jnp.asarray(observation, float)
-    beta = np.linspace(0.0, 1.0, points) ** 3 if model.condition.knee is None else model.condition.grid(points)
-    u = model.condition.chart(beta)
-    slope = np.asarray(jax.vmap(jax.grad(model.condition.unchart))(u), np.float64)
+    beta = np.linspace(0.0, 1.0, points) ** 3 if condition.knee is None else condition.grid(points)
+    u = condition.chart(beta)
+    slope = np.asarray(jax.vmap(jax.grad(condition.unchart))(u), np.float64)
     # log q is linear in β: the variance of its derivative in β is the slope of the mean.
     mean, error, variance = _expectations(model, target, np.asarray(u, np.float64), y, key_integral, samples)
     curve = thermodynamic_integration(beta, beta, mean / slope, error / slope, 0.0, variance / slope**2)
@@ -303,8 +305,21 @@ def _expectation(
 
 def _grid(model: Model, reference: float, points: int) -> np.ndarray:
     check.instance(model, Model, "model", "a trade.Model")
+    condition = check_condition(model.condition, single="a curve of log Z")
     points = check.integer(points, "points", 5)
-    reference = model.condition.check(reference, "reference")
-    grid = model.condition.grid(points)
-    # The reference replaces a grid point that it only misses by rounding.
+    return grid_with(condition, condition.check(reference, "reference"), points)
+
+
+def grid_with(condition: Condition, reference: float, points: int) -> np.ndarray:
+    """An even grid with a reference on it, which replaces a grid point that it only misses by rounding.
+
+    Args:
+        condition: One axis.
+        reference: A condition.
+        points: Number of conditions, without the reference.
+
+    Returns:
+        The conditions, increasing.
+    """
+    grid = condition.grid(points)
     return np.unique(np.append(grid[np.abs(grid - reference) > 1e-3 * np.gradient(grid)], reference))

@@ -43,8 +43,8 @@ class Monitor:
         self,
         problem: Problem,
         held_out: tuple[States, ...],
-        validation: Mapping[float, States],
-        at: tuple[float, ...],
+        validation: Mapping[Any, States],
+        at: tuple[Any, ...],
         samples: int,
         *,
         many: bool,
@@ -53,7 +53,8 @@ class Monitor:
         self.at, self.samples, self.many = at, samples, many
         condition = problem.condition
         self.has_ess = problem.target.has_density and (problem.target.observation_shape is None or bool(held_out))
-        grid = np.unique(np.concatenate([condition.grid(GRID), np.asarray(condition.boundary), np.asarray(at)]))
+        shown = np.reshape(at, (len(at), *condition.u_shape))
+        grid = np.unique(np.concatenate([condition.spread(GRID), shown]), axis=0)
         self.grid = grid if self.has_ess else grid[:0]
 
     def __call__(self, flows: Any, key: Array) -> Judged:
@@ -62,7 +63,8 @@ class Monitor:
         score: np.ndarray | None = None
         if len(self.grid):
             ess = self._ess(flows, key)
-            values |= {f"ess@{c:.4g}": ess[:, i] for i, c in enumerate(self.grid) if c in self.at}
+            rows = {tuple(np.ravel(c)): i for i, c in enumerate(self.grid)}
+            values |= {f"ess@{_short(c)}": ess[:, rows[tuple(np.ravel(c))]] for c in self.at}
             values["ess_least"] = ess.min(axis=1)
             score = -0.5 * np.log(np.maximum(np.nan_to_num(ess), LEAST_ESS)).mean(axis=1)
         boundaries = self.problem.condition.boundary_u
@@ -75,14 +77,14 @@ class Monitor:
         )
         if self.validation:
             found = [
-                self._scores(flows, [(float(self.problem.condition.chart(c)), states)]).mean(axis=1)
+                self._scores(flows, [(self.problem.condition.chart(np.asarray(c)), states)]).mean(axis=1)
                 for c, states in self.validation.items()
             ]
             score = values["validation_nll"] = np.mean(found, axis=0)
         return Judged(values, score, held_out, learned, self.problem.target.has_density)
 
-    def _pairs(self, boundaries: np.ndarray) -> list[tuple[float, States]]:
-        return list(zip(boundaries.tolist(), self.held_out, strict=False))
+    def _pairs(self, boundaries: np.ndarray) -> list[tuple[Any, States]]:
+        return list(zip(boundaries, self.held_out, strict=False))
 
     def _learned(self, boundary: int, n: int) -> States:
         """The first states of the training data, as many as are held out."""
@@ -95,14 +97,18 @@ class Monitor:
         if self.problem.target.observation_shape is not None:
             y = self.held_out[0][1]
             y = y[jnp.arange(len(u) * OBSERVED) % len(y)]  # pyright: ignore
-            u = jnp.repeat(u, OBSERVED)
+            u = jnp.repeat(u, OBSERVED, axis=0)
         found = np.asarray(_ess(flows, self.problem.target, u, y, key, self.samples, many=self.many))
         return np.atleast_2d(found).reshape(-1, len(self.grid), found.shape[-1] // len(self.grid)).mean(axis=-1)
 
-    def _scores(self, flows: Any, parts: list[tuple[float, States]]) -> np.ndarray:
+    def _scores(self, flows: Any, parts: list[tuple[Any, States]]) -> np.ndarray:
         found = [np.asarray(_nll(flows, x, jnp.asarray(u, float), y, many=self.many)) for u, (x, y) in parts]
         seeds = 1 if not self.many else len(jax.tree.leaves(eqx.filter(flows, eqx.is_array))[0])
         return np.concatenate([np.atleast_2d(f) for f in found], axis=1) if found else np.zeros((seeds, 0))
+
+
+def _short(c: Any) -> str:
+    return ",".join(f"{v:.4g}" for v in np.ravel(c))
 
 
 def over_seeds(function: Callable[[Any], Array], flows: Any, *, many: bool) -> Array:

@@ -9,6 +9,7 @@ from jax import Array
 from jax.typing import ArrayLike
 
 from trade import check
+from trade.abstract_condition import ConditionLike
 from trade.errors import TradeError
 from trade.model import Model
 from trade.sampling.importance import check_pair, log_target
@@ -60,7 +61,7 @@ def reduced_potentials(
     target: AbstractTarget,
     key: Array,
     n: int,
-    conditions: float | Iterable[float],
+    conditions: ConditionLike | Iterable[ConditionLike],
     observation: ArrayLike | None = None,
 ) -> ReducedPotentials:
     """Draw samples of a model at several conditions, and evaluate model and target on all of them at each.

@@ -16,6 +16,7 @@ import numpy as np
 from flowjax.distributions import AbstractDistribution
 from jax import Array
 
+from trade.abstract_condition import AbstractCondition
 from trade.evaluation.belonging import Finding
 from trade.evaluation.free_energy import bennett, thermodynamic_integration
 from trade.evaluation.modes import unknown_modes
@@ -28,9 +29,9 @@ from trade.target import AbstractTarget
 
 Level = Literal["good", "usable with weights", "not usable", "not checked"]
 States = tuple[Array, Array | None]
-Intervals = tuple[tuple[float, float], ...]
 
 GRID = 17  # conditions over the range
+ALONG = 9  # on the line from the boundary to a corner, where the range has several axes
 SAMPLES = 1_000  # at each of them, at a time
 ROUNDS = 4
 OBSERVED = 4  # observations at each condition, for a target that takes any
@@ -48,28 +49,46 @@ class Verdict:
     Args:
         level: ``good`` (samples can be used as they are), ``usable with weights``, ``not usable``, or ``not checked``
             where there is no density to check against.
-        usable: Intervals of the condition in which weights can be used; those of ``not usable`` are empty.
+        usable: Where weights can be used: intervals of the condition, or with several axes points of the table; empty
+            of ``not usable``.
         reasons: Why it is not better, one sentence each, the worst first.
         advice: What to try next.
-        table: By condition: ess, ess_error, largest (weight), khat, log_z (absolute), log_z_error.
+        table: By condition (c, or the names of several axes): ess, ess_error, largest (weight), khat, log_z (absolute),
+            log_z_error.
     """
 
     level: Level
-    usable: tuple[tuple[float, float], ...] = ()
+    usable: tuple[tuple[float, ...], ...] = ()
     reasons: tuple[str, ...] = ()
     advice: tuple[str, ...] = ()
     table: dict[str, list[float]] = field(default_factory=dict, repr=False)
+
+    @property
+    def axes(self) -> tuple[str, ...]:
+        """The columns of the table that are the condition."""
+        return tuple(name for name in self.table if name not in Quality._fields)
+
+    @property
+    def conditions(self) -> np.ndarray:
+        """The conditions of the table: of shape (n,), or (n, axes) where there are several."""
+        found = np.stack([self.table[name] for name in self.axes], axis=-1)
+        return found[:, 0] if self.axes == ("c",) else found
 
     @property
     def summary(self) -> str:
         """The verdict in one line."""
         if not self.table:
             return self.level
-        whole = len(self.usable) == 1 and self.usable[0] == (self.table["c"][0], self.table["c"][-1])
-        where = " and ".join(f"from c = {a:.4g} to {b:.4g}" for a, b in self.usable)
+        count = len(self.table["ess"])
+        if self.axes == ("c",):
+            whole = len(self.usable) == 1 and self.usable[0] == (self.table["c"][0], self.table["c"][-1])
+            where = " and ".join(f"from c = {a:.4g} to {b:.4g}" for a, b in self.usable)
+        else:
+            whole, where = len(self.usable) == count, f"at {len(self.usable)} of {count} conditions"
         text = self.level if whole or self.level != "usable with weights" else f"{self.level} {where} only"
-        c, ess, error = min(zip(self.table["c"], self.table["ess"], self.table["ess_error"], strict=True), key=_second)
-        return f"{text}; smallest ESS {ess:.1%} ± {error:.1%} at c = {c:.4g}"
+        i = int(np.argmin(self.table["ess"]))
+        at = ", ".join(f"{name} = {self.table[name][i]:.4g}" for name in self.axes)
+        return f"{text}; smallest ESS {self.table['ess'][i]:.1%} ± {self.table['ess_error'][i]:.1%} at {at}"
 
     def __str__(self) -> str:
         lines = [f"Verdict: {self.summary}."]
@@ -96,12 +115,8 @@ class Verdict:
             The verdict.
         """
         table = {k: [np.inf if v is None else float(v) for v in values] for k, values in content["table"].items()}
-        usable = tuple((float(a), float(b)) for a, b in content["usable"])
+        usable = tuple(tuple(map(float, part)) for part in content["usable"])
         return cls(content["level"], usable, tuple(content["reasons"]), tuple(content["advice"]), table)
-
-
-def _second(row: tuple[float, ...]) -> float:
-    return row[1]
 
 
 class Witness(NamedTuple):
@@ -141,32 +156,24 @@ def judge(model: Model, target: AbstractTarget, witness: Witness, key: Array | N
         fatal = any(f.severity == "fatal" for f in findings)
         return _verdict("not usable" if fatal else "not checked", (), findings, {})
     condition = model.condition
-    grid = _conditions(condition)
+    grid = condition.spread(GRID)
     weighed = _weigh_grid(model, target, grid, observations, key)
     qualities = [_mean_quality(log_w) for log_w in weighed.log_weight]
     usable, level = _ranges(condition, grid, qualities)
     findings += _of_weights(condition, grid, qualities)
     findings += _of_boundary(model, target, grid, weighed, witness)
     if observations is None:
-        findings += _of_routes(condition, grid, weighed, qualities)
+        findings += _of_routes(model, target, grid, weighed, qualities, jax.random.fold_in(key, 2))
         findings += _of_modes(model, target, grid, weighed, qualities, jax.random.fold_in(key, 1))
     severities = {f.severity for f in findings}
     if "fatal" in severities:
         level = "not usable"
     elif "doubt" in severities and level == "good":
         level = "usable with weights"
-    table = {"c": grid.tolist(), **{n: [float(getattr(q, n)) for q in qualities] for n in Quality._fields}}
+    columns = grid.reshape(len(grid), -1).T.tolist()
+    table = dict(zip(condition.names, columns, strict=True))
+    table |= {n: [float(getattr(q, n)) for q in qualities] for n in Quality._fields}
     return _verdict(level, usable if level != "not usable" else (), findings, table)
-
-
-def _conditions(condition: Any) -> np.ndarray:
-    """A grid over the range in which boundary values take the place of what lies close to them.
-
-    Two conditions that differ by rounding would have a slope of their own, and an integral over it.
-    """
-    u, c = np.linspace(-1.0, 1.0, GRID), condition.grid(GRID)
-    away = np.min(np.abs(u[:, None] - condition.boundary_u), axis=1, initial=np.inf) > 0.2 / (GRID - 1)
-    return np.unique(np.concatenate([c[away], condition.boundary]))
 
 
 def _verdict(level: Level, usable: tuple, findings: list[Finding], table: dict[str, list[float]]) -> Verdict:
@@ -190,8 +197,8 @@ def _weigh_grid(
     u = model.condition.chart(grid)
     repeats = 1 if observations is None else len(observations)
     y = None if observations is None else jnp.tile(observations, (len(grid), *[1] * (observations.ndim - 1)))
-    u = jnp.repeat(u, repeats)
-    rounds = [_weigh(model.flow, target, u, y, k) for k in jax.random.split(key, ROUNDS)]
+    u = jnp.repeat(u, repeats, axis=0)
+    rounds = [_weigh(model.flow, target, u, y, jnp.ones_like(u), k) for k in jax.random.split(key, ROUNDS)]
     log_w, log_p, score = (
         np.concatenate([np.asarray(r[i], np.float64) for r in rounds], axis=1).reshape(len(grid), repeats, -1)
         for i in range(3)
@@ -199,14 +206,20 @@ def _weigh_grid(
     return _Weighed(log_w, log_p, score, rounds[-1][3])
 
 
+def _weigh_line(model: Model, target: AbstractTarget, u: np.ndarray, direction: Array, key: Array) -> _Weighed:
+    log_w, log_p, score, x = _weigh(model.flow, target, jnp.asarray(u, float), None, direction, key)
+    log_weight, log_own, slope = (np.asarray(v, np.float64)[:, None] for v in (log_w, log_p, score))
+    return _Weighed(log_weight, log_own, slope, x)
+
+
 @eqx.filter_jit
 def _weigh(
-    flow: AbstractDistribution, target: AbstractTarget, u: Array, y: Array | None, key: Array
+    flow: AbstractDistribution, target: AbstractTarget, u: Array, y: Array | None, direction: Array, key: Array
 ) -> tuple[Array, Array, Array, Array]:
     with jax.default_matmul_precision("highest"):
         x, log_p = model_states(flow, u, y, SAMPLES, key)
         log_q = at_points(lambda v, *at: within(flow, v, target.log_density_at(v, *at)), x, u, y)
-        return log_q - log_p, log_p, at_points(target.score, x, u, y), x
+        return log_q - log_p, log_p, at_points(target.score, x, u, y, direction), x
 
 
 @eqx.filter_jit
@@ -248,12 +261,18 @@ def can_be_used(q: Quality) -> bool:
     return tame and q.ess >= LEAST_ESS
 
 
-def _ranges(condition: Any, grid: np.ndarray, qualities: list[Quality]) -> tuple[Intervals, Level]:
-    """Intervals in which weights can be used, and the level that they allow: weights need no others than their own."""
+def _ranges(
+    condition: AbstractCondition, grid: np.ndarray, qualities: list[Quality]
+) -> tuple[tuple[tuple[float, ...], ...], Level]:
+    """Where weights can be used, and the level that this allows: weights need no others than their own."""
     fine = np.array([can_be_used(q) for q in qualities])
-    edges = np.flatnonzero(np.diff(np.concatenate([[False], fine, [False]]).astype(int)))
-    usable = tuple((float(grid[a]), float(grid[b - 1])) for a, b in edges.reshape(-1, 2))
-    part = sum(float(np.diff(np.asarray(condition.chart(np.array(pair))))[0]) for pair in usable) / 2.0
+    if condition.u_shape:
+        usable = tuple(tuple(map(float, c)) for c in grid[fine])
+        part = float(fine.mean())
+    else:
+        edges = np.flatnonzero(np.diff(np.concatenate([[False], fine, [False]]).astype(int)))
+        usable = tuple((float(grid[a]), float(grid[b - 1])) for a, b in edges.reshape(-1, 2))
+        part = sum(float(np.diff(np.asarray(condition.chart(np.array(pair))))[0]) for pair in usable) / 2.0
     if part < LEAST_PART:
         return usable, "not usable"
     good = fine.all() and all(q.ess >= GOOD_ESS and q.khat <= LARGEST_KHAT for q in qualities)
@@ -273,32 +292,38 @@ def _of_training(witness: Witness) -> list[Finding]:
     return found
 
 
-def _of_weights(condition: Any, grid: np.ndarray, qualities: list[Quality]) -> list[Finding]:
+def _of_weights(condition: AbstractCondition, grid: np.ndarray, qualities: list[Quality]) -> list[Finding]:
     """Where the weights fail, and why."""
     bad = [i for i, q in enumerate(qualities) if not can_be_used(q)]
-    home = [int(np.argmin(np.abs(grid - b))) for b in condition.boundary]
+    home = [condition.index(b, grid) for b in condition.boundary]
+    shown = [condition.show(c) for c in grid]
     if not bad:
         low = [i for i, q in enumerate(qualities) if q.ess < GOOD_ESS or q.khat > LARGEST_KHAT]
         if not low:
             return []
         worst = min(low, key=lambda i: qualities[i].ess)
-        text = f"The model is not exact: {_describe(grid[worst], qualities[worst])}."
+        text = f"The model is not exact: {_describe(shown[worst], qualities[worst])}."
         return [Finding("note", text, "More steps, or a larger flow.")]
     worst = min(bad, key=lambda i: (qualities[i].ess, -qualities[i].khat))
-    text = _describe(grid[worst], qualities[worst])
+    text = _describe(shown[worst], qualities[worst])
     if any(i in bad for i in home):
         i = next(i for i in home if i in bad)
-        where = f"Even at the boundary, where there are data, weights are useless: {_describe(grid[i], qualities[i])}."
+        where = f"Even at the boundary, where there are data, weights are useless: {_describe(shown[i], qualities[i])}."
         hint = "Compare log q with the data: its sign, its units, its support; then a longer run."
         return [Finding("fatal", where, hint)]
-    ends = f"from c = {grid[bad[0]]:.4g} to {grid[bad[-1]]:.4g}" if len(bad) > 1 else f"at c = {grid[bad[0]]:.4g}"
+    if len(bad) == 1:
+        ends = f"at {shown[bad[0]]}"
+    elif condition.u_shape:
+        ends = f"at {len(bad)} of {len(grid)} conditions"
+    else:
+        ends = f"from {shown[bad[0]]} to {grid[bad[-1]]:.4g}"
     text = f"The model does not follow {ends}: {text}."
     return [Finding("note", text, "A longer run, a larger flow, data nearer to it, or a smaller range.")]
 
 
-def _describe(c: float, q: Quality) -> str:
+def _describe(where: str, q: Quality) -> str:
     tail = f", Pareto k̂ {q.khat:.2f}" if q.khat > LARGEST_KHAT else ""
-    return f"ESS {q.ess:.1%} at c = {c:.4g}, the largest weight {q.largest:.2g} of all{tail}"
+    return f"ESS {q.ess:.1%} at {where}, the largest weight {q.largest:.2g} of all{tail}"
 
 
 def _of_boundary(
@@ -309,26 +334,25 @@ def _of_boundary(
     for c, (x, y) in zip(model.condition.boundary, witness.held_out, strict=False):
         if len(x) < 20:
             continue
-        i = int(np.argmin(np.abs(grid - c)))
-        log_p, log_q = (
-            np.asarray(v, np.float64) for v in _score_states(model.flow, target, x, model.condition.chart(c), y)
-        )
+        i, at = model.condition.index(c, grid), model.condition.show(c)
+        u = model.condition.chart(np.asarray(c))
+        log_p, log_q = (np.asarray(v, np.float64) for v in _score_states(model.flow, target, x, u, y))
         own = weighed.log_p[i].ravel()
         low = float(np.mean(log_p < np.quantile(own, BELOW)))
         expected = BELOW + 4.0 * np.sqrt(BELOW / len(x)) if y is None else 0.2
         if low > max(expected, 0.01):
             text = (
-                f"At c = {c:g} {low:.1%} of the held-out data lie where the model has next to no states"
+                f"At {at} {low:.1%} of the held-out data lie where the model has next to no states"
                 f" ({BELOW:.1%} would be expected): it has lost a part of the data."
             )
             hint = "A longer run or a larger flow; look at which states have the lowest log_prob."
             found.append(Finding("fatal" if low > 0.05 else "doubt", text, hint))
         elif y is None:
-            found += _of_coverage(c, weighed.log_weight[i].ravel(), log_q - log_p)
+            found += _of_coverage(at, weighed.log_weight[i].ravel(), log_q - log_p)
     return found
 
 
-def _of_coverage(c: float, own: np.ndarray, data: np.ndarray) -> list[Finding]:
+def _of_coverage(at: str, own: np.ndarray, data: np.ndarray) -> list[Finding]:
     """log Z at the boundary from the model's states alone, and together with data: what it misses is the difference."""
     finite = data[np.isfinite(data)]
     mean = quality(own)
@@ -340,7 +364,7 @@ def _of_coverage(c: float, own: np.ndarray, data: np.ndarray) -> list[Finding]:
     missing = 1.0 - float(np.exp(min(mean.log_z - both.value, 0.0)))
     error = np.hypot(both.error, min(mean.log_z_error, 10.0))
     if missing > 0.05 and both.value - mean.log_z > 4.0 * error:
-        text = f"At c = {c:g} the model's own states miss {missing:.0%} of what the data have: tails or a mode."
+        text = f"At {at} the model's own states miss {missing:.0%} of what the data have: tails or a mode."
         return [
             Finding(
                 "doubt", text, "A longer run or a larger flow; heavier tails than a flow has need other coordinates."
@@ -349,12 +373,28 @@ def _of_coverage(c: float, own: np.ndarray, data: np.ndarray) -> list[Finding]:
     return []
 
 
-def _of_routes(condition: Any, grid: np.ndarray, weighed: _Weighed, qualities: list[Quality]) -> list[Finding]:
-    """log Z by the mean weight at each condition, and by the integral of its derivative: they share no error in c."""
+def _of_routes(
+    model: Model, target: AbstractTarget, grid: np.ndarray, weighed: _Weighed, qualities: list[Quality], key: Array
+) -> list[Finding]:
+    """log Z by the mean weight at each condition, and by the integral of its derivative: they share no error in c.
+
+    With several axes the integral goes from the boundary to the farthest corner that weights can be used at.
+    """
+    condition = model.condition
     if not condition.boundary:
         return []
-    u = np.asarray(condition.chart(grid), np.float64)
-    zero = int(np.argmin(np.abs(grid - condition.boundary[-1])))
+    if condition.u_shape:
+        apart = np.abs(np.asarray(condition.chart(grid)) - condition.boundary_u[-1]).sum(axis=1)
+        far = int(np.argmax(np.where([can_be_used(q) for q in qualities], apart, -1.0)))
+        line = np.linspace(0.0, 1.0, ALONG)[:, None]
+        ends = condition.boundary_u[-1], np.asarray(condition.chart(grid[far]))
+        u = (1.0 - line) * ends[0] + line * ends[1]
+        grid, place = np.asarray(condition.unchart(u)), line[:, 0]
+        direction = jnp.broadcast_to(jnp.asarray(ends[1] - ends[0], float), u.shape)
+        weighed = _weigh_line(model, target, u, direction, key)
+        qualities, zero = [quality(w) for w in weighed.log_weight], 0
+    else:
+        place, zero = np.asarray(condition.chart(grid), np.float64), condition.index(condition.boundary[-1], grid)
     means, errors = [], []
     for log_w, score in zip(weighed.log_weight, weighed.score, strict=True):
         finite = np.isfinite(log_w.ravel()) & np.isfinite(score.ravel())
@@ -365,7 +405,7 @@ def _of_routes(condition: Any, grid: np.ndarray, weighed: _Weighed, qualities: l
         w = w / w.sum()
         means.append(w @ s)
         errors.append(np.sqrt(np.sum((w * (s - means[-1])) ** 2)))
-    integral = thermodynamic_integration(grid, u, np.array(means), np.array(errors), float(grid[zero]))
+    integral = thermodynamic_integration(place, place, np.array(means), np.array(errors), float(place[zero]))
     away = np.array([q.log_z - qualities[zero].log_z for q in qualities]) - integral.log_z
     error = np.array([np.hypot(q.log_z_error, qualities[zero].log_z_error) for q in qualities])
     known = np.isfinite(error) & np.isfinite(away) & [can_be_used(q) for q in qualities]
@@ -373,9 +413,8 @@ def _of_routes(condition: Any, grid: np.ndarray, weighed: _Weighed, qualities: l
     if not off.any():
         return []
     i = int(np.argmax(np.where(off, np.abs(away), 0.0)))
-    text = (
-        f"Two routes to log Z differ by {away[i]:+.2f} ± {np.hypot(error, integral.error)[i]:.2f} at c = {grid[i]:.4g}."
-    )
+    both = np.hypot(error, integral.error)[i]
+    text = f"Two routes to log Z differ by {away[i]:+.2f} ± {both:.2f} at {condition.show(grid[i])}."
     return [Finding("doubt", text, "Look at the ESS between the boundary and there; more conditions may be needed.")]
 
 
@@ -384,19 +423,19 @@ def _of_modes(
 ) -> list[Finding]:
     """Modes of the density without states of the model, at the boundary values and the ends of the range."""
     found = []
-    places = sorted({0, len(grid) - 1, *[int(np.argmin(np.abs(grid - b))) for b in model.condition.boundary]})
+    places = sorted({0, len(grid) - 1, *[model.condition.index(b, grid) for b in model.condition.boundary]})
     for i in places:
         if not can_be_used(qualities[i]):
             continue  # it is not to be trusted there anyway
-        c = float(grid[i])
+        c = grid[i]
         modes = unknown_modes(model, target, c, weighed.x[i], qualities[i].log_z, jax.random.fold_in(key, i))
         if modes:
             largest = max(modes, key=lambda m: m.share)
             share = largest.share / (1.0 + sum(m.share for m in modes))
             x = ", ".join(f"{v:.3g}" for v in largest.x.ravel()[:4]) + (", ..." if largest.x.size > 4 else "")
             text = (
-                f"At c = {c:.4g} the density has a mode near ({x}) with about {share:.0%} of all mass, in which the"
-                f" model has no states{f', and {len(modes) - 1} more' if len(modes) > 1 else ''}."
+                f"At {model.condition.show(c)} the density has a mode near ({x}) with about {share:.0%} of all mass, in"
+                f" which the model has no states{f', and {len(modes) - 1} more' if len(modes) > 1 else ''}."
             )
             hint = "Give data with all modes, or begin at a condition (or from a base) that reaches them."
             found.append(Finding("fatal", text, hint))

@@ -10,7 +10,7 @@ from flowjax.bijections import AbstractBijection, Chain
 from jax import Array
 
 from trade import check
-from trade.condition import Condition
+from trade.abstract_condition import AbstractCondition
 from trade.errors import TradeError
 from trade.flows.circular import CircularCoupling, CircularLatent
 from trade.flows.conditioner import NetworkSpec, ResidualMLP
@@ -49,7 +49,7 @@ class CircularFlow(Recipe):
     """
 
     shape: tuple[int, ...]
-    condition: Condition
+    condition: AbstractCondition
     angles: tuple[int, ...]
     blocks: int = 12
     bins: int = 8
@@ -101,7 +101,8 @@ class CircularFlow(Recipe):
         orders[-1] = (orders[-1].T @ order).T
 
         options: dict[str, Any] = {"network": self.network, "bins": self.bins, "interval": self.interval}
-        seen = 1 if self._networks_see_c else None
+        axes = len(self.condition.names)
+        seen = axes if self._networks_see_c else None
 
         def layer(k: Array, angular: Array, order: Array) -> CircularCoupling:
             if self.steerable is not None:
@@ -117,7 +118,7 @@ class CircularFlow(Recipe):
         reach = self.reach * self.interval
         circle = {"angles": self.angles, "half_circle": self.interval, "cut": self.cut}
         bijections.append(Standardise(self.shape, reach=reach, **circle))
-        rest = self.latent.build((dim - len(self.angles),), 1, self.condition)
+        rest = self.latent.build((dim - len(self.angles),), axes, self.condition)
         latent = CircularLatent(
             shape=self.shape, cond_shape=rest.cond_shape, rest=rest, angles=self.angles, interval=self.interval
         )

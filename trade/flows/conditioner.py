@@ -160,18 +160,22 @@ class Steep(eqx.Module):
 
     A network is smooth, and learns a change that happens within a tenth of the range slowly. Densities often change
     fastest where a parameter comes near to a limit: at an end of the range.
+
+    Args:
+        axes: Length of u.
     """
 
-    more = 2  # entries that are added
+    axes: int = eqx.field(static=True, default=1)
+    more = 2  # entries that are added for each axis
 
     def __call__(self, v: Array) -> Array:
         """The longer vector.
 
         Args:
-            v: The condition vector, whose first entry is the chart coordinate u.
+            v: The condition vector, whose first entries are the chart coordinate u.
 
         Returns:
             (u, ..., tanh 3u, sinh 3u / sinh 3).
         """
-        u = v[:1]
+        u = v[: self.axes]
         return jnp.concatenate([v, jnp.tanh(3.0 * u), jnp.sinh(3.0 * u) / math.sinh(3.0)])

@@ -14,6 +14,7 @@ from flowjax.distributions import AbstractDistribution, StandardNormal
 from jax import Array
 
 from trade import check
+from trade.abstract_condition import AbstractCondition
 from trade.condition import Condition, check_condition
 
 
@@ -53,12 +54,12 @@ class PowerScaledNormal(AbstractDistribution):
 class LatentSpec(Protocol):
     """Plain data from which a latent is built: ``Normal``, ``PowerScaled``, or one of your own."""
 
-    def build(self, shape: tuple[int, ...], cond_dim: int, condition: Condition) -> AbstractDistribution:
+    def build(self, shape: tuple[int, ...], cond_dim: int, condition: AbstractCondition) -> AbstractDistribution:
         """Make the distribution.
 
         Args:
             shape: Shape of one state.
-            cond_dim: Length of the flow's condition vector, whose first entry is u(c).
+            cond_dim: Length of the flow's condition vector, whose first entries are u(c).
             condition: The condition, for its chart.
 
         Returns:
@@ -85,7 +86,7 @@ def scaled(latent: AbstractDistribution, z: Array, factor: Array) -> tuple[Array
 class Normal:
     """The standard normal latent."""
 
-    def build(self, shape: tuple[int, ...], cond_dim: int, condition: Condition) -> AbstractDistribution:
+    def build(self, shape: tuple[int, ...], cond_dim: int, condition: AbstractCondition) -> AbstractDistribution:
         """A standard normal, whatever the condition."""
         return StandardNormal(shape)
 
@@ -106,7 +107,7 @@ class PowerScaled:
         check.numbers(self, "exponent")
         check.numbers(self, "reference", low=0, open_low=True)
 
-    def build(self, shape: tuple[int, ...], cond_dim: int, condition: Condition) -> AbstractDistribution:
+    def build(self, shape: tuple[int, ...], cond_dim: int, condition: AbstractCondition) -> AbstractDistribution:
         """A ``PowerScaledNormal``; the condition must begin above zero."""
-        check_condition(condition, positive="a PowerScaled latent")
-        return PowerScaledNormal(shape, (cond_dim,), condition, self.reference, self.exponent)
+        single = check_condition(condition, positive="a PowerScaled latent")
+        return PowerScaledNormal(shape, (cond_dim,), single, self.reference, self.exponent)

@@ -10,7 +10,7 @@ from flowjax.bijections import AbstractBijection, Chain, EmbedCondition, Reshape
 from jax import Array
 
 from trade import check
-from trade.condition import Condition
+from trade.abstract_condition import AbstractCondition
 from trade.errors import TradeError
 from trade.flows.conditioner import MLP, Embedding, check_network
 from trade.flows.convolution import Convolutional
@@ -43,7 +43,7 @@ class LatticeFlow(Recipe):
     """
 
     shape: tuple[int, ...]
-    condition: Condition
+    condition: AbstractCondition
     blocks: int = 8
     bins: int = 8
     interval: float = 6.0
@@ -64,19 +64,20 @@ class LatticeFlow(Recipe):
     def build(self, key: Array) -> Flow:
         """Make the flow; it starts as a rescaled free field."""
         key_layers, key_spectrum, key_zero = jax.random.split(check.random_key(key), 3)
+        axes = len(self.condition.names)
 
         def layer(k: Array) -> LatticeCoupling:
             return LatticeCoupling(
-                k, (1, *self.shape), 1, network=self.network, bins=self.bins, interval=self.interval, odd=True
+                k, (1, *self.shape), axes, network=self.network, bins=self.bins, interval=self.interval, odd=True
             )
 
         layers = eqx.filter_vmap(layer)(jax.random.split(key_layers, self.blocks))
         couplings = Stack(layers)
-        zero = ZeroMode(key_zero, self.shape, 1, width=self.width, bins=self.zero_mode_bins, interval=self.interval)
-        spectrum = Spectrum(key_spectrum, self.shape, 1, width=self.width)
+        zero = ZeroMode(key_zero, self.shape, axes, width=self.width, bins=self.zero_mode_bins, interval=self.interval)
+        spectrum = Spectrum(key_spectrum, self.shape, axes, width=self.width)
         scale = Standardise(self.shape, reach=0.8 * self.interval, shared=True)
         bijection = Chain([zero, spectrum, Reshape(couplings, self.shape), scale])
-        return Flow(Normal().build(self.shape, 1, self.condition), bijection, self)
+        return Flow(Normal().build(self.shape, axes, self.condition), bijection, self)
 
 
 @dataclass(frozen=True)
@@ -95,7 +96,7 @@ class ConvolutionalFlow(Recipe):
     """
 
     shape: tuple[int, ...]
-    condition: Condition
+    condition: AbstractCondition
     blocks: int = 3
     bins: int = 10
     interval: float = 6.0
@@ -115,7 +116,8 @@ class ConvolutionalFlow(Recipe):
         """Make the flow; it starts as the identity up to the order of the sites."""
         keys = jax.random.split(check.random_key(key), 4)
         rows, columns = self.shape
-        sites, cond = rows * columns, self.embedding
+        sites, axes = rows * columns, len(self.condition.names)
+        cond = axes * self.embedding
         small = (4, rows // 2, columns // 2)
 
         def convolution(k: Array) -> LatticeCoupling:
@@ -136,10 +138,10 @@ class ConvolutionalFlow(Recipe):
                 Rescale(keys[2], self.shape, cond, width=64, shared=True),
             ]
         )
-        embedding = Embedding(keys[3], 1, self.embedding, width=32)
-        bijection = EmbedCondition(couplings, embedding, raw_cond_shape=(1,))
+        embedding = Embedding(keys[3], axes, self.embedding, width=32)
+        bijection = EmbedCondition(couplings, embedding, raw_cond_shape=(axes,))
         return Flow(
-            Normal().build(self.shape, 1, self.condition),
+            Normal().build(self.shape, axes, self.condition),
             Chain([bijection, Standardise(self.shape, reach=0.8 * self.interval, shared=True)]),
             self,
         )

@@ -10,7 +10,8 @@ from flowjax.bijections import AbstractBijection, Chain, EmbedCondition, Reshape
 from jax import Array
 
 from trade import check
-from trade.condition import Condition, check_condition
+from trade.abstract_condition import AbstractCondition
+from trade.condition import check_condition
 from trade.errors import TradeError
 from trade.flows.adapter import Adapter
 from trade.flows.affine import AffineCoupling, Volume, VolumePreservingCoupling
@@ -29,11 +30,17 @@ MOST_TURNED = 64  # coordinates that an adapter turns into each other: its matri
 
 
 class ObservationOnly(eqx.Module):
-    """Of the vector a flow is conditioned on all but u(c)."""
+    """Of the vector a flow is conditioned on all but u(c).
+
+    Args:
+        axes: Length of u(c).
+    """
+
+    axes: int = eqx.field(static=True, default=1)
 
     def __call__(self, condition: Array) -> Array:
-        """The condition vector without its first entry."""
-        return condition[1:]
+        """The condition vector without its first entries."""
+        return condition[self.axes :]
 
 
 @dataclass(frozen=True)
@@ -64,7 +71,7 @@ class SplineFlow(Recipe):
     """
 
     shape: tuple[int, ...]
-    condition: Condition
+    condition: AbstractCondition
     observation_size: int = 0
     blocks: int = 8
     bins: int = 10
@@ -93,10 +100,11 @@ class SplineFlow(Recipe):
 
     def build(self, key: Array) -> Flow:
         """Make the flow; it starts as the identity up to a permutation."""
-        dim, cond_dim = prod(self.shape), 1 + self.observation_size
+        dim, axes = prod(self.shape), len(self.condition.names)
+        cond_dim = axes + self.observation_size
         key_layers, key_embed, key_scale = jax.random.split(check.random_key(key), 3)
         steep = self.steep and self.conditional
-        seen = (cond_dim if self.conditional else self.observation_size) + steep * Steep.more
+        seen = (cond_dim if self.conditional else self.observation_size) + steep * Steep.more * axes
         layer_cond = seen * max(self.embedding, 1) or None
 
         def layer(k: Array) -> SplineCoupling:
@@ -111,7 +119,7 @@ class SplineFlow(Recipe):
             turning = len(self.shape) == 1 and dim <= MOST_TURNED
             bijection = Chain([bijection, Adapter(key_scale, dim, seen, self.adapter, turning=turning)])
         if steep or (seen and not self.conditional):
-            view = Steep() if steep else ObservationOnly()
+            view = Steep(axes) if steep else ObservationOnly(axes)
             bijection = EmbedCondition(bijection, view, raw_cond_shape=(cond_dim,))
         if self.shape != (dim,):
             bijection = Reshape(bijection, self.shape)
@@ -143,7 +151,7 @@ class VolumePreservingFlow(Recipe):
     """
 
     shape: tuple[int, ...]
-    condition: Condition
+    condition: AbstractCondition
     blocks: int = 20
     network: NetworkSpec = field(default_factory=lambda: MLP(32, 2, "relu"))
     volume: Volume = "gin"
@@ -195,7 +203,7 @@ class AffineFlow(Recipe):
     """
 
     shape: tuple[int, ...]
-    condition: Condition
+    condition: AbstractCondition
     angles: tuple[int, ...] = ()
     blocks: int = 20
     network: NetworkSpec = field(default_factory=lambda: MLP(128, 3))
@@ -213,7 +221,8 @@ class AffineFlow(Recipe):
         """Make the flow; it starts as the identity up to a permutation."""
         (dim,) = self.shape
         key_layers, key_scale = jax.random.split(check.random_key(key))
-        seen = 1 if self.volume == "free" else None
+        axes = len(self.condition.names)
+        seen = axes if self.volume == "free" else None
 
         def layer(k: Array) -> AffineCoupling:
             return AffineCoupling(k, dim, seen, network=self.network, interval=self.interval, volume=self.volume)
@@ -223,7 +232,7 @@ class AffineFlow(Recipe):
         if self.volume == "mean":  # a constant volume is free to learn: see VolumePreservingFlow
             bijections.append(Rescale(key_scale, self.shape, None, width=1))
         bijections.append(Whiten(self.shape, angles=self.angles, stretched=self.volume == "free"))
-        return Flow(self.latent.build(self.shape, 1, self.condition), Chain(bijections), self)
+        return Flow(self.latent.build(self.shape, axes, self.condition), Chain(bijections), self)
 
 
 def check_recipe(recipe: Any) -> None:

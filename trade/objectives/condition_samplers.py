@@ -11,6 +11,8 @@ import jax.numpy as jnp
 from jax import Array
 
 from trade import check
+from trade.abstract_condition import AbstractCondition
+from trade.condition import Condition
 from trade.errors import TradeError
 from trade.objectives.term import Clock, Problem, State
 
@@ -52,7 +54,7 @@ class ConditionSampler(Protocol):
             clock: Where training stands.
 
         Returns:
-            Chart coordinates, of shape (n,).
+            Chart coordinates, with first axis n.
         """
         ...
 
@@ -61,7 +63,7 @@ class ConditionSampler(Protocol):
 
         Args:
             state: The state.
-            u: The chart coordinates that ``sample`` gave, of shape (n,).
+            u: The chart coordinates that ``sample`` gave.
             seen: What was seen there.
             problem: Target, boundary values and data.
             clock: Where training stands.
@@ -110,7 +112,8 @@ class _Stateless(_Silent):
 class Widening(_Stateless):
     """Concentrated around c0 at first, moving outward with time (Appendix B.2).
 
-    With several boundary values, one of them is drawn at random for each condition.
+    With several boundary values, one of them is drawn at random for each condition; with several axes, each of them
+    is drawn by itself.
 
     Args:
         s_min: Skew ζ at the start; 0 would be a point mass at c0.
@@ -130,8 +133,8 @@ class Widening(_Stateless):
         key_r, key_w, key_b = jax.random.split(key, 3)
         boundaries = problem.condition.boundary_chart()
         u0 = boundaries[jax.random.randint(key_b, (n,), 0, len(boundaries))]
-        r = jax.random.uniform(key_r, (n,))
-        up = jax.random.uniform(key_w, (n,)) < (1.0 - u0) / 2.0
+        r = jax.random.uniform(key_r, u0.shape)
+        up = jax.random.uniform(key_w, u0.shape) < (1.0 - u0) / 2.0
         zeta = self.skew(clock)
         return u0 + (1.0 - r**zeta) * jnp.where(up, 1.0 - u0, -1.0 - u0)
 
@@ -150,7 +153,7 @@ class Widening(_Stateless):
 
 @dataclass(frozen=True)
 class GrowingInterval(_Stateless):
-    """Uniform on an interval around c0 whose ends move linearly to the full range (Appendix C.3).
+    """Uniform on an interval (a box) around c0 whose ends move linearly to the full range (Appendix C.3).
 
     Args:
         full_at: Fraction of the time at which the full range is reached; 0 starts with it.
@@ -163,11 +166,20 @@ class GrowingInterval(_Stateless):
 
     def sample(self, state: State, key: Array, n: int, problem: Problem, clock: Clock) -> Array:
         """Uniform in the chart between the current ends."""
-        boundaries = problem.condition.boundary_chart() if self.full_at > 0 else jnp.zeros(1)
+        shape = problem.condition.u_shape
+        boundaries = problem.condition.boundary_chart() if self.full_at > 0 else jnp.zeros((1, *shape))
         reach = jnp.minimum(clock.progress / self.full_at, 1.0) if self.full_at > 0 else 1.0
-        low = boundaries.min() + reach * (-1.0 - boundaries.min())
-        high = boundaries.max() + reach * (1.0 - boundaries.max())
-        return jax.random.uniform(key, (n,), minval=low, maxval=high)
+        least, most = boundaries.min(axis=0), boundaries.max(axis=0)
+        low, high = least + reach * (-1.0 - least), most + reach * (1.0 - most)
+        return jax.random.uniform(key, (n, *shape), minval=low, maxval=high)
+
+
+def one_axis_grid(condition: AbstractCondition, points: int, owner: str) -> Array:
+    """Chart coordinates of a grid with the boundary values in it, refused where the condition has several axes."""
+    if not isinstance(condition, Condition):
+        names = ", ".join(condition.names)
+        raise TradeError(f"{owner} is a grid on one axis, and the condition has {names}: use Frontier() or Widening().")
+    return jnp.asarray(condition.grid_with_boundary(points))
 
 
 @dataclass(frozen=True)
@@ -208,7 +220,7 @@ class CausalGrid(_Silent):
         Returns:
             Chart coordinates, increasing.
         """
-        return jnp.asarray(problem.condition.grid_with_boundary(self.points))
+        return one_axis_grid(problem.condition, self.points, "CausalGrid")
 
     def init(self, problem: Problem) -> State:
         """The running loss at every grid point."""

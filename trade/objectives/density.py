@@ -19,16 +19,17 @@ class Density(Protocol):
     known: bool  # whether q is known apart from the flow, so that weights to it are a judgement of the flow
 
     def evaluate(
-        self, flow: AbstractDistribution, problem: Problem, x: Array, u: Array, y: Array | None
+        self, flow: AbstractDistribution, problem: Problem, x: Array, u: Array, y: Array | None, direction: Array
     ) -> tuple[Array, Array]:
-        """log q(x|u) and ∂_u log q(x|u).
+        """log q(x|u), and its derivative in u along a direction.
 
         Args:
             flow: The flow, with no gradient through it.
             problem: Target, boundary values and data.
             x: One state.
-            u: The chart coordinate, a scalar.
+            u: The chart coordinate.
             y: The observation, where the target takes one.
+            direction: A tangent of u.
 
         Returns:
             Two scalars.
@@ -48,11 +49,11 @@ class TrueDensity:
     known = True
 
     def evaluate(
-        self, flow: AbstractDistribution, problem: Problem, x: Array, u: Array, y: Array | None
+        self, flow: AbstractDistribution, problem: Problem, x: Array, u: Array, y: Array | None, direction: Array
     ) -> tuple[Array, Array]:
         """log q(x|u) and ∂_u log q(x|u), which outside the support is taken for zero."""
         log_q = problem.target.log_density_at(x, u, y)
-        return log_q, jnp.where(jnp.isneginf(log_q), 0.0, problem.target.score(x, u, y))
+        return log_q, jnp.where(jnp.isneginf(log_q), 0.0, problem.target.score(x, u, y, direction))
 
 
 @dataclass(frozen=True)
@@ -65,7 +66,7 @@ class EnergyFree:
     known = False
 
     def evaluate(
-        self, flow: AbstractDistribution, problem: Problem, x: Array, u: Array, y: Array | None
+        self, flow: AbstractDistribution, problem: Problem, x: Array, u: Array, y: Array | None, direction: Array
     ) -> tuple[Array, Array]:
         """log q(x|u) and ∂_u log q(x|u), from log p_θ at the nearest boundary."""
         condition = problem.condition
@@ -76,4 +77,4 @@ class EnergyFree:
         def log_q(v: Array) -> Array:
             return problem.target.rebuild(log_p0, x, condition.unchart(v), c0, y)
 
-        return jax.jvp(log_q, (u,), (jnp.ones_like(u),))
+        return jax.jvp(log_q, (u,), (direction,))

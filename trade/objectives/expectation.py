@@ -14,6 +14,7 @@ from jax import Array
 
 from trade import check
 from trade.errors import TradeError
+from trade.objectives.condition_samplers import one_axis_grid
 from trade.objectives.density import Density
 from trade.objectives.points import at_points, model_states
 from trade.objectives.term import Clock, Problem, State
@@ -38,7 +39,7 @@ class Snapshot(NamedTuple):
     density: Density
 
     def evaluate(self, x: Array, at: "Where") -> tuple[Array, Array]:
-        """log q and ∂_u log q of states at the conditions.
+        """log q of states at the conditions, and its derivative along the directions there.
 
         Args:
             x: States of shape (C, P, *shape).
@@ -47,19 +48,21 @@ class Snapshot(NamedTuple):
         Returns:
             Two arrays of shape (C, P).
         """
-        return at_points(lambda v, u, y: self.density.evaluate(self.flow, self.problem, v, u, y), x, *at)
+        return at_points(lambda v, *w: self.density.evaluate(self.flow, self.problem, v, *w), x, *at)
 
 
 class Where(NamedTuple):
-    """Conditions, and the observations that belong to them.
+    """Conditions, the observations that belong to them, and the directions in which derivatives are taken there.
 
     Args:
-        u: Chart coordinates, of shape (C,).
+        u: Chart coordinates, with first axis C.
         y: One observation per condition, with first axis C; None where the target takes none.
+        direction: One tangent of u per condition, of the same shape: all ones where the condition has one axis.
     """
 
     u: Array
     y: Array | None
+    direction: Array
 
 
 def _estimate(snapshot: Snapshot, at: Where, x: Array, log_base: Array) -> Array:
@@ -101,7 +104,7 @@ class FromModel:
 
     def draw(self, snapshot: Snapshot, at: Where, n: int, key: Array) -> tuple[Array, Array]:
         """n states of p_θ(x|u)."""
-        return model_states(snapshot.flow, *at, n, key)
+        return model_states(snapshot.flow, at.u, at.y, n, key)
 
 
 @dataclass(frozen=True)
@@ -132,7 +135,7 @@ class FromData:
         u0 = problem.condition.boundary_chart()[nearest]
         batches = [problem.batch(key, i, count * n)[0] for i in range(len(problem.condition.boundary))]
         x = jnp.stack(batches).reshape(-1, count, n, *problem.target.shape)[nearest, jnp.arange(count)]
-        return x, snapshot.evaluate(x, Where(u0, None))[0]
+        return x, snapshot.evaluate(x, Where(u0, None, at.direction))[0]
 
 
 class Drawn(NamedTuple):
@@ -273,7 +276,7 @@ class GridExpectation:
         Returns:
             Chart coordinates, increasing.
         """
-        return jnp.asarray(problem.condition.grid_with_boundary(self.points))
+        return one_axis_grid(problem.condition, self.points, "GridExpectation")
 
     def init(self, problem: Problem) -> State:
         """Zeros, replaced by the first refresh."""
@@ -286,7 +289,7 @@ class GridExpectation:
 
         def fresh(state: GridState) -> GridState:
             def one(start: tuple[Array, Array]) -> Array:
-                at = Where(start[0][None], None)
+                at = Where(start[0][None], None, jnp.ones(1))
                 return _estimate(snapshot, at, *self.base.draw(snapshot, at, self.samples, start[1]))[0]
 
             grid = self.grid(snapshot.problem)

@@ -23,7 +23,10 @@ MOST_INVALID = 0.1
 
 
 def residual(model_score: Array, target_score: Array, expectation: Array) -> Array:
-    """Eq. 19 inside the penalty: ∂_u log p_θ - ∂_u log q + Ē(u), zero for the true density (Theorem 4.1)."""
+    """Eq. 19 inside the penalty: ∂_u log p_θ - ∂_u log q + Ē(u), zero for the true density (Theorem 4.1).
+
+    Where the condition has several axes, all three are derivatives along one direction in the chart.
+    """
     return model_score - target_score + expectation
 
 
@@ -119,8 +122,9 @@ class Gradient(Term):
         shape = (self.conditions_per_step, self.points_per_condition)
         snapshot = Snapshot(held_fixed(flow), problem, self.density)
         u = self.conditions.sample(sampler_state, keys[0], shape[0], problem, clock)
-        at = Where(u, problem.draw_observations(keys[1], shape[0]))
-        x, log_own, log_base, own = self.points.draw(snapshot.flow, *at, shape[1], keys[2])
+        direction = problem.condition.directions(jax.random.fold_in(key, 6), shape[0])
+        at = Where(u, problem.draw_observations(keys[1], shape[0]), direction)
+        x, log_own, log_base, own = self.points.draw(snapshot.flow, u, at.y, shape[1], keys[2])
         log_q, target_score, invalid = jax.lax.stop_gradient(impossible(*snapshot.evaluate(x, at)))
         drawn = Drawn(x, log_base, log_q, target_score)
         expectation_state = self.expectation.refresh(expectation_state, snapshot, clock, keys[3])

@@ -5,6 +5,7 @@ Each serves as the boundary term of TRADE or, over the whole range, as a baselin
 
 from collections.abc import Iterable
 from dataclasses import dataclass, field
+from typing import Any
 
 import jax
 import jax.numpy as jnp
@@ -61,12 +62,12 @@ class ReverseKL(Term):
     """Eq. 3: E_{p_θ}[log p_θ - log q], differentiated through the samples.
 
     Args:
-        at: Conditions to train at; None draws them from ``conditions``.
+        at: Conditions to train at, numbers or (with several axes) tuples; None draws them from ``conditions``.
         conditions: Where in c, when ``at`` is None; the full range by default.
         batch: States each step.
     """
 
-    at: tuple[float, ...] | None = None
+    at: tuple[Any, ...] | None = None
     conditions: ConditionSampler = field(default_factory=lambda: GrowingInterval(full_at=0.0))
     batch: int = 512
     name = "reverse_kl"
@@ -79,7 +80,7 @@ class ReverseKL(Term):
                 isinstance(self.at, Iterable) and not isinstance(self.at, str | bytes) and getattr(self.at, "ndim", 1)
             )
             at = tuple(self.at) if several else (self.at,)  # pyright: ignore
-            object.__setattr__(self, "at", tuple(check.number(c, "ReverseKL at") for c in at))
+            object.__setattr__(self, "at", tuple(_number_or_point(c) for c in at))
             if not at:
                 raise TradeError("ReverseKL at must hold one condition or more, got none.")
 
@@ -97,7 +98,7 @@ class ReverseKL(Term):
         if self.at is None:
             u = self.conditions.sample(state, key_u, self.batch, problem, clock)
         else:
-            u = problem.condition.chart(jnp.resize(jnp.asarray(self.at), (self.batch,)))
+            u = problem.condition.chart(jnp.resize(jnp.asarray(self.at), (self.batch, *problem.condition.u_shape)))
         y = problem.draw_observations(key_y, self.batch)
 
         def one(key: Array, u: Array, y: Array | None) -> Array:
@@ -149,12 +150,18 @@ class Reweighted(Term):
         key_u, key_y, key_x = jax.random.split(key, 3)
         n, snapshot = self.points_per_condition, Snapshot(held_fixed(flow), problem, TrueDensity())
         u = self.conditions.sample(state, key_u, self.conditions_per_step, problem, clock)
-        at = Where(u, problem.draw_observations(key_y, len(u)))
+        at = Where(u, problem.draw_observations(key_y, len(u)), jnp.ones_like(u))
         x, log_base = jax.lax.stop_gradient(self.base.draw(snapshot, at, n, key_x))
-        log_q = at_points(problem.target.log_density_at, x, *at)
+        log_q = at_points(problem.target.log_density_at, x, u, at.y)
         weights = jax.nn.softmax(log_q - log_base, axis=1)
         if self.truncate is not None:
             weights = jnp.minimum(weights, self.truncate / n)
             weights = weights / weights.sum(axis=1, keepdims=True)
-        values = -jnp.sum(weights * at_points(lambda v, *c: log_prob(flow, v, *c), x, *at), axis=1)
+        values = -jnp.sum(weights * at_points(lambda v, *c: log_prob(flow, v, *c), x, u, at.y), axis=1)
         return values.mean(), Outcome(state, first_non_finite(values, problem.condition.unchart(u)))
+
+
+def _number_or_point(c: Any) -> Any:
+    if isinstance(c, tuple | list):
+        return tuple(check.number(v, "ReverseKL at") for v in c)
+    return check.number(c, "ReverseKL at")

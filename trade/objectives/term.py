@@ -11,7 +11,7 @@ from flowjax.distributions import AbstractDistribution
 from jax import Array
 from paramax import NonTrainable
 
-from trade.condition import Condition
+from trade.abstract_condition import AbstractCondition
 from trade.errors import TradeError
 from trade.target import AbstractTarget
 
@@ -30,7 +30,7 @@ class Problem(eqx.Module):
     """
 
     target: AbstractTarget
-    condition: Condition = eqx.field(static=True)
+    condition: AbstractCondition = eqx.field(static=True)
     data: tuple[Array, ...] = ()
     observations: tuple[Array, ...] | None = None
 

@@ -8,6 +8,7 @@ import jax
 import numpy as np
 from matplotlib.figure import Figure
 
+from trade.condition import check_condition
 from trade.errors import UnknownError
 from trade.experiments.results import by_method
 from trade.report import figures
@@ -30,7 +31,8 @@ def write_comparison(
         The files by name.
     """
     first = next(iter(runs.values()))
-    condition, log = first.model.condition, first.model.condition.scale == "log"
+    condition = check_condition(first.model.condition, single="figures against it")
+    log = condition.scale == "log"
     labels, (conditions, methods) = results.get("labels", {}), by_method(results)
     series = {labels.get(m, m): table for m, table in methods.items()}
     curves = {
@@ -71,8 +73,7 @@ def _densities(runs: dict[str, Run], results: dict[str, Any], panels: Sequence[f
 def _exact_log_z(run: Run) -> tuple[np.ndarray, np.ndarray] | None:
     if run.target is None:
         return None
-    condition = run.model.condition
-    reference = condition.boundary[-1] if condition.boundary else condition.high
+    condition, reference = run.model.condition, run.model.condition.reference
     grid = np.unique(np.append(condition.grid(17), reference))
     try:
         values = np.array([run.target.log_partition(c) for c in grid])

@@ -129,13 +129,10 @@ def _lead(run: Run) -> str:
     settings, condition = run.settings, run.model.condition
     size = f"{settings['parameters']:,} numbers in the model, " if "parameters" in settings else ""
     steps = f"{settings['steps']:,} steps, " if "steps" in settings else ""
-    at = ", ".join(f"{c:g}" for c in condition.boundary)
-    where = f"boundary at c = {at}" if at else "no boundary value"
+    at = " and ".join(map(condition.show, condition.boundary))
+    where = f"boundary at {at}" if at else "no boundary value"
     shape = " × ".join(map(str, run.model.shape)) or "1"
-    return (
-        f"States of shape {shape}, c from {condition.low:g} to {condition.high:g}, {where}; {steps}{size}".rstrip(", ")
-        + "."
-    )
+    return f"States of shape {shape}, {condition.show_range()}, {where}; {steps}{size}".rstrip(", ") + "."
 
 
 def _states(run: Run, data: Data | None) -> tuple[States, str]:

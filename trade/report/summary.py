@@ -134,7 +134,9 @@ def commands(run: Run, name: str, command: str = "") -> list[tuple[str, str]]:
         rows.append(("train it again, in Python", call))
     if notes.get("command"):
         rows.append(("continue it, if interrupted", f"trade resume {place}"))
-    c = f"{run.model.condition.low:.6g}"
+    condition = run.model.condition
+    c = ",".join(f"{v:.6g}" for v in np.ravel(condition.spread(2)[0]))
+    c = ",".join(f"{n}={v}" for n, v in zip(condition.names, c.split(","), strict=True)) if condition.u_shape else c
     rows.append(("examine it anew", f"trade check {place}{problem}"))
     observed = "" if run.model.observation_shape is None else " --observation y.npy"
     rows.append(("draw samples", f"trade sample {place} --at {c}{observed} -n 10000 --out samples.npz{problem}"))

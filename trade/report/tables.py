@@ -10,6 +10,7 @@ import jax.numpy as jnp
 import numpy as np
 from matplotlib.figure import Figure
 
+from trade.condition import check_condition
 from trade.evaluation.calibration import coverage, ranks
 from trade.experiments.results import numbers
 from trade.files import write_bytes
@@ -73,7 +74,7 @@ def write_reproduction(target: AbstractTarget, names: tuple[str, ...], results: 
     drawn = out / "figures"
     drawn.mkdir(exist_ok=True)
     runs = cache(lambda: {name: load(out / name) for name in results["methods"]})  # only if a figure wants them
-    condition = target.condition
+    condition = check_condition(target.condition, single="figures against it")
     measured = {r["metric"] for r in results["rows"]}
     for metric in [m for m in ("kl", "ess") if m in measured]:
         figure = figures.methods_against_condition(
@@ -208,7 +209,7 @@ def _powers(target: TwoMoons) -> list[float]:
 
 def _marginals(target: AbstractTarget, runs: Runs, results: dict[str, Any]) -> Figure:
     """The first coordinate of each method's samples at the far end of the range, beside the target's."""
-    condition = target.condition
+    condition = check_condition(target.condition, single="figures against it")
     far = condition.low if condition.boundary and condition.boundary[0] > condition.low else condition.high
     key, n = jax.random.key(0), 50_000
     samples = {name: np.asarray(run.final[0].sample(key, n, far)[:, 0]) for name, run in runs().items()}

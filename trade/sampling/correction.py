@@ -59,7 +59,7 @@ def metropolis(proposed: Weighted, target: AbstractTarget, key: Array, c: float)
 
 @eqx.filter_jit
 def _watched(target: AbstractTarget, x: Array, c: Array) -> Array:
-    return jax.vmap(lambda v: jnp.stack([target.log_density(v, c), target.condition_derivative(v, c)]))(x)
+    return jax.vmap(lambda v: jnp.hstack([target.log_density(v, c), target.condition_derivative(v, c)]))(x)
 
 
 def accepted_index(log_weight: np.ndarray, log_uniform: np.ndarray) -> np.ndarray:

@@ -11,6 +11,7 @@ from jax import Array
 from jax.typing import ArrayLike
 
 from trade import check
+from trade.abstract_condition import ConditionLike
 from trade.errors import TradeError
 from trade.ess import kish_ess
 from trade.flows.whiten import within
@@ -73,7 +74,9 @@ def log_density_batch(target: AbstractTarget, x: Array, c: Array, y: Array | Non
     return jax.vmap(lambda v: target.log_density(v, c, y))(x)
 
 
-def log_target(model: Model, target: AbstractTarget, x: Array, c: float, observation: ArrayLike | None = None) -> Array:
+def log_target(
+    model: Model, target: AbstractTarget, x: Array, c: ConditionLike, observation: ArrayLike | None = None
+) -> Array:
     """log q(x|c) of samples of a model: minus infinity for what is no state of the target.
 
     Args:
@@ -87,7 +90,8 @@ def log_target(model: Model, target: AbstractTarget, x: Array, c: float, observa
         One number per sample.
     """
     y = None if observation is None else jnp.asarray(observation, x.dtype)
-    return _within_batch(model.flow, x, log_density_batch(target, x, jnp.asarray(c, dtype=x.dtype), y))
+    at = jnp.asarray(model.condition.check(c), dtype=x.dtype)
+    return _within_batch(model.flow, x, log_density_batch(target, x, at, y))
 
 
 def check_pair(model: object, target: object, *, observed: bool = True) -> None:
@@ -101,7 +105,7 @@ def check_pair(model: object, target: object, *, observed: bool = True) -> None:
 
 
 def weighted_samples(
-    model: Model, target: AbstractTarget, key: Array, n: int, c: float, observation: ArrayLike | None = None
+    model: Model, target: AbstractTarget, key: Array, n: int, c: ConditionLike, observation: ArrayLike | None = None
 ) -> Weighted:
     """Draw n samples of the model at c and weight them to the target; what is no state of it has no weight.
 

@@ -6,7 +6,8 @@ import jax.numpy as jnp
 from jax import Array
 
 from trade import check
-from trade.condition import Condition, check_condition
+from trade.abstract_condition import AbstractCondition
+from trade.condition import check_condition
 from trade.config import describe_target
 from trade.errors import TradeError
 from trade.states import Bound
@@ -29,7 +30,7 @@ class Augmented(AbstractTarget):
 
     inner: AbstractTarget
     shape: tuple[int, ...] = eqx.field(static=True)
-    condition: Condition = eqx.field(static=True)
+    condition: AbstractCondition = eqx.field(static=True)
     extra: int = eqx.field(static=True)
     exponent: float = eqx.field(static=True)
     reference: float = eqx.field(static=True)
@@ -59,7 +60,7 @@ class Augmented(AbstractTarget):
         own, extra = jnp.split(x, [self.inner.shape[0]])
         return self.inner.log_density(own, c) + jax.scipy.stats.norm.logpdf(extra, scale=self._deviation(c)).sum()
 
-    def with_condition(self, condition: Condition) -> "Augmented":
+    def with_condition(self, condition: AbstractCondition) -> "Augmented":
         """The same, with that of the inner target replaced."""
         return Augmented(self.inner.with_condition(condition), self.extra, self.exponent, self.reference)
 

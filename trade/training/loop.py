@@ -12,6 +12,7 @@ import numpy as np
 from jax import Array
 
 from trade import check, files
+from trade.abstract_condition import AbstractCondition
 from trade.errors import NonFiniteError
 from trade.objectives.term import Problem
 from trade.training.checkpoint import Checkpoints
@@ -137,7 +138,7 @@ def train(
             if np.min(np.atleast_1d(learners.guard.consecutive)) >= schedule.patience:
                 if checkpoints is not None:
                     checkpoints.save(step, Trained(learners, watched, means))
-                raise NonFiniteError(explain(learners, step, program))
+                raise NonFiniteError(explain(learners, step, program, problem.condition, many=many))
             if step % schedule.report == 0 or last:
                 row: dict[str, Any] = {"step": step}
                 row |= {k: np.atleast_1d(v / jnp.maximum(means.count, 1)).tolist() for k, v in means.sums.items()}
@@ -169,14 +170,14 @@ def train(
     return Trained(learners, watched, means), log
 
 
-def explain(learners: Learner, step: int, program: Program) -> str:
+def explain(learners: Learner, step: int, program: Program, condition: AbstractCondition, *, many: bool) -> str:
     """One sentence on why a run stopped: which term, at which c, for how long."""
-    guard = jax.tree.map(lambda a: np.atleast_1d(np.asarray(a))[0], learners.guard)
+    guard = jax.tree.map(lambda a: np.asarray(a)[0] if many else np.asarray(a), learners.guard)
     found = []
     for name, value in guard.losses.items():
         if not np.isfinite(value):
             c = guard.suspects.get(name, np.nan)
-            found.append(f"the {name} term was {value}" + (f" at c = {c:g}" if np.isfinite(c) else ""))
+            found.append(f"the {name} term was {value}" + (f" at {condition.show(c)}" if np.isfinite(c).all() else ""))
     what = " and ".join(found) or "the losses were finite but their gradient was not"
     return (
         f"Training stopped at step {step} of {program.steps} after {int(guard.consecutive)} non-finite steps"

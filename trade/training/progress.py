@@ -125,11 +125,10 @@ def announce(
     console, condition = Console(stderr=True), problem.condition
     apart = held_out or [0] * len(problem.data)
     sizes = zip(condition.boundary, problem.data, apart, strict=False)
-    data = [f"{len(x):,} at c = {c:g}" + (f" ({h:,} held out)" if h else "") for c, x, h in sizes]
+    data = [f"{len(x):,} at {condition.show(c)}" + (f" ({h:,} held out)" if h else "") for c, x, h in sizes]
     limit = "" if minutes is None else f" or {minutes:g} minutes"
     lines = {
-        "target": f"states of shape {problem.target.shape}, c from {condition.low:g} to {condition.high:g}"
-        + ("" if condition.knee is None else f", logarithmic beyond {condition.knee:.3g}"),
+        "target": f"states of shape {problem.target.shape}, {condition.show_range()}",
         "data": ", ".join(data) or "none",
         "flow": brief(getattr(flow, "recipe", type(flow).__name__), ("shape", "condition", "observation_size")),
         "objective": brief(program.objective),
