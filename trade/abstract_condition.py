@@ -121,6 +121,18 @@ class AbstractCondition(ABC):
             Such as "c = 0.5", or "T = 300, P = 1".
         """
 
+    def show_all(self, conditions: Iterable[Any]) -> str:
+        """Some conditions in words.
+
+        Args:
+            conditions: The conditions.
+
+        Returns:
+            Such as "c = 0.5, 1", or "T = 300, P = 1; T = 400, P = 1".
+        """
+        texts = [self.show(c) for c in conditions]
+        return "; ".join(texts) if self.u_shape else ", ".join([*texts[:1], *(t.split()[-1] for t in texts[1:])])
+
     @abstractmethod
     def show_range(self) -> str:
         """The range in words.

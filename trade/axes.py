@@ -16,7 +16,7 @@ from jax.typing import ArrayLike
 
 from trade import check
 from trade.abstract_condition import AbstractCondition
-from trade.condition import CLOSEST, Condition
+from trade.condition import CLOSEST, Condition, check_condition
 from trade.errors import TradeError
 
 Point = tuple[float, ...]
@@ -199,6 +199,20 @@ def _named(axes: Any) -> tuple[tuple[str, Condition], ...]:
     if len({name for name, _ in pairs}) < len(pairs):
         raise TradeError(f"Axes must have names that differ, got {', '.join(name for name, _ in pairs)}.")
     return tuple((name, condition) for name, condition in pairs)
+
+
+def check_axes(condition: object, owner: str, *names: str) -> None:
+    """Refuse several axes whose names are not those that a target knows; a condition with one axis is well.
+
+    Args:
+        condition: What was given.
+        owner: What the user calls the target.
+        names: The names that it knows, in any order.
+    """
+    check_condition(condition)
+    if isinstance(condition, Axes) and set(condition.names) != set(names):
+        wanted, given = ", ".join(names), ", ".join(condition.names)
+        raise TradeError(f"{owner} has axes with the names {wanted}, got {given}.")
 
 
 @cache

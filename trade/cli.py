@@ -198,7 +198,7 @@ def _print_weights(table: dict[str, list[float]]) -> None:
 def sample(
     directory: Directory,
     out: Path,
-    at: Annotated[tuple[str, ...], tyro.conf.UseAppendAction, tyro.conf.arg(metavar="C,C")] = (),
+    at: Annotated[tuple[str, ...], tyro.conf.UseAppendAction, tyro.conf.arg(metavar="C,C|T=C,P=C")] = (),
     n: Annotated[int, tyro.conf.arg(aliases=["-n"])] = 10_000,
     observation: Annotated[str | None, tyro.conf.arg(metavar="Y,Y|FILE.npy")] = None,
     resampled: bool = False,
@@ -215,7 +215,8 @@ def sample(
         directory: The run directory.
         out: A file: .npz or .csv for x, log_prob and log_weight, .nc for ArviZ, or the trajectory of a molecule as
             .pdb, .dcd or .xtc. At several conditions arrays have an axis for them, and each has its trajectory.
-        at: The condition to sample at, such as 300, or several, such as 300,400,500.
+        at: The condition to sample at, such as 300, or several, such as 300,400,500. With several axes a point, such as
+            T=300,P=1; give --at again for the next.
         n: Number of samples at each condition.
         observation: The observation of a model that takes one: numbers such as 0.1,0.2, or an .npy file.
         resampled: Draw the samples by their weights: then they need none, as in a trajectory, which has none.
@@ -231,12 +232,16 @@ def sample(
     from trade.fit import LARGEST_SEED
     from trade.problem_file import load_with
 
-    conditions = tuple(c for text in at for c in export.numbers(text, "--at"))
-    if not conditions:
+    if not at:
         raise TradeError("--at is missing: give a condition, such as --at 300, or several, such as --at 300,400,500.")
-    paths = export.outputs(out, conditions, overwrite=overwrite)
+    points = export.read_points(at)
+    files.check_output(out, overwrite=overwrite)
+    export.check_format(out)
     checks.integer(seed, "--seed", 0, LARGEST_SEED)
     run, _ = load_with(directory, problem)
+    condition = run.model.condition
+    conditions = export.conditions_of(points, condition)
+    paths = export.outputs(out, conditions, overwrite=overwrite)
     key, y = jax.random.key(seed), export.read_observation(observation, run.model.observation_shape)
     samples = export.draw_at(run.model, run.target, key, n, conditions, y)
     if samples.ess is not None:
@@ -248,8 +253,7 @@ def sample(
     if resampled:
         samples, text = samples.resampled(jax.random.fold_in(key, 1)), f"{text}, drawn by their weights"
     export.write(samples, paths, run.target, topology)
-    where, names = ", ".join(f"{c:g}" for c in conditions), ", ".join(map(str, paths))
-    tell(f"{n} samples at c = {where} in {names}; {text}.")
+    tell(f"{n} samples at {condition.show_all(conditions)} in {', '.join(map(str, paths))}; {text}.")
 
 
 def report(directory: Directory, problem: ProblemPath = None) -> None:

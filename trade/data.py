@@ -31,7 +31,7 @@ def make_problem(target: AbstractTarget, data: Data | None, *, charted: bool = F
         condition = condition.with_boundary(checked)
     for c in checked:
         if not any(_same(c, b) for b in condition.boundary):
-            known = "; ".join(map(condition.show, condition.boundary))
+            known = condition.show_all(condition.boundary)
             raise TradeError(
                 f"data was given at {condition.show(c)}, which is no boundary value of the condition ({known})."
             )

@@ -15,7 +15,7 @@ from jax.typing import ArrayLike
 from scipy.special import softmax
 
 from trade import check, files
-from trade.abstract_condition import ConditionLike
+from trade.abstract_condition import AbstractCondition, ConditionLike
 from trade.errors import TradeError
 from trade.model import Model
 from trade.sampling.importance import weighted_samples
@@ -29,20 +29,28 @@ class Samples:
     """Samples of a model at some conditions.
 
     Args:
-        conditions: The conditions.
+        conditions: The conditions, numbers or points.
         x: The samples, of shape (conditions, n, ...).
         log_prob: log p_θ(x|c), of shape (conditions, n).
         log_weight: log q(x|c) - log p_θ(x|c), not normalised; None without a density, and of resampled ones.
         ess: Relative effective sample size at each condition, of the weights that are or were.
         observation: The observation, of a model that takes one.
+        axes: Names of the axes of a condition that has several.
     """
 
-    conditions: tuple[float, ...]
+    conditions: tuple[Any, ...]
     x: np.ndarray
     log_prob: np.ndarray
     log_weight: np.ndarray | None = None
     ess: tuple[float, ...] | None = None
     observation: np.ndarray | None = None
+    axes: tuple[str, ...] = ()
+
+    @property
+    def columns(self) -> dict[str, np.ndarray]:
+        """The conditions by the names of their axes; by the name ``condition`` where there is one axis."""
+        values = np.array(self.conditions, float).reshape(len(self.conditions), -1)
+        return dict(zip(self.axes or ("condition",), values.T, strict=True))
 
     @property
     def arrays(self) -> dict[str, np.ndarray]:
@@ -97,19 +105,21 @@ def draw_at(
     keys = [check.random_key(key)] if len(c) == 1 else jax.random.split(check.random_key(key), len(c))
     y = None if observation is None else np.asarray(check.array(observation, "The observation"))
     pairs = list(zip(keys, c, strict=True))
+    axes = model.condition.names if model.condition.u_shape else ()
     if target is None or not target.has_density:
         drawn = [model.sample_and_log_prob(k, n, value, y) for k, value in pairs]
         x, log_prob = (np.stack([d[i] for d in drawn]) for i in range(2))
-        return Samples(c, x, log_prob, observation=y)
+        return Samples(c, x, log_prob, observation=y, axes=axes)
     found = [weighted_samples(model, target, k, n, value, y) for k, value in pairs]
     x, log_prob, log_weight = (np.stack([f[i] for f in found]) for i in range(3))
-    return Samples(c, x, log_prob, log_weight, tuple(f.ess for f in found), y)
+    return Samples(c, x, log_prob, log_weight, tuple(f.ess for f in found), y, axes)
 
 
 def to_arviz(samples: Samples) -> Any:
     """Samples as ArviZ takes them, for its summaries, its plots and its netCDF files.
 
-    Draws are independent: they are one chain. The condition is a dimension with its values as coordinates. Weights are
+    Draws are independent: they are one chain. The condition is a dimension with its values as coordinates (with several
+    axes it is numbered, and each axis is a coordinate along it). Weights are
     not known to ArviZ: its summaries are those of the target only for resampled ones.
 
     Args:
@@ -131,7 +141,12 @@ def to_arviz(samples: Samples) -> Any:
             dims = (*lead, *(f"{name}_dim_{i}" for i in range(value.ndim - 2)))
             variables[name] = (dims, np.swapaxes(value, 0, 1)[None])
         n = samples.log_prob.shape[1]
-        coordinates = {"chain": [0], "draw": np.arange(n), "condition": np.array(samples.conditions)}
+        coordinates: dict[str, Any] = {"chain": [0], "draw": np.arange(n)}
+        if samples.axes:
+            coordinates["condition"] = np.arange(len(samples.conditions))
+            coordinates |= {name: ("condition", values) for name, values in samples.columns.items()}
+        else:
+            coordinates |= samples.columns
         return xarray.Dataset(variables, coordinates, attributes)
 
     stats = samples.arrays
@@ -154,7 +169,7 @@ def _version() -> str:
 SUFFIXES = (".npz", ".csv", ".nc", *FORMATS)
 
 
-def outputs(path: Path, conditions: tuple[float, ...], *, overwrite: bool) -> tuple[Path, ...]:
+def outputs(path: Path, conditions: tuple[Any, ...], *, overwrite: bool) -> tuple[Path, ...]:
     """The files that samples go to, or one sentence on why they cannot be written.
 
     Args:
@@ -166,15 +181,23 @@ def outputs(path: Path, conditions: tuple[float, ...], *, overwrite: bool) -> tu
         One file, or one per condition.
     """
     if path.suffix in FORMATS and len(conditions) > 1:
-        names = [f"{c!r}".removesuffix(".0") for c in conditions]
+        names = ["-".join(f"{float(v)!r}".removesuffix(".0") for v in np.ravel(c)) for c in conditions]
         paths = tuple(path.with_name(f"{path.stem}-{name}{path.suffix}") for name in names)
     else:
         paths = (path,)
     for place in paths:
         files.check_output(place, overwrite=overwrite)
+    return paths
+
+
+def check_format(path: Path) -> None:
+    """Refuse a file whose name does not say what is to be written.
+
+    Args:
+        path: The file.
+    """
     if path.suffix not in SUFFIXES:
         raise TradeError(f"--out must be a file that ends in {', '.join(SUFFIXES[:-1])} or {SUFFIXES[-1]}, got {path}.")
-    return paths
 
 
 def write(samples: Samples, paths: tuple[Path, ...], target: AbstractTarget | None, topology: Any = None) -> None:
@@ -217,8 +240,9 @@ def _csv(samples: Samples) -> bytes:
     x = arrays.pop("x")
     n = x.shape[1]
     states = x.reshape(x.shape[0] * n, -1)
-    columns = [np.repeat(samples.conditions, n), *states.T, *(value.ravel() for value in arrays.values())]
-    header = ",".join(["condition", *(f"x{i}" for i in range(states.shape[1])), *arrays])
+    at = [np.repeat(values, n) for values in samples.columns.values()]
+    columns = [*at, *states.T, *(value.ravel() for value in arrays.values())]
+    header = ",".join([*samples.columns, *(f"x{i}" for i in range(states.shape[1])), *arrays])
     digits = "%.9g" if x.dtype == np.float32 else "%.17g"  # what is read back is the same number
     buffer = io.StringIO()
     np.savetxt(buffer, np.column_stack(columns), digits, ",", header=header, comments="")
@@ -249,6 +273,44 @@ def numbers(text: str, name: str) -> tuple[float, ...]:
         return tuple(float(part) for part in text.split(","))
     except ValueError:
         raise TradeError(f"{name} must be numbers such as 300 or 300,400,500, got {check.shown(text)}.") from None
+
+
+def read_points(texts: tuple[str, ...]) -> tuple[Any, ...]:
+    """What a command line has of conditions: numbers with commas between them, or with the names of axes.
+
+    Args:
+        texts: Such as ``("300,400",)`` or ``("T=300,P=1", "T=400,P=1")``.
+
+    Returns:
+        For each text its numbers, or a mapping from names to numbers.
+    """
+    found: list[Any] = []
+    for text in texts:
+        pairs = [part.split("=") for part in text.split(",")]
+        named = [len(pair) == 2 and pair[0].strip() for pair in pairs]
+        found.append(
+            {str(name): numbers(pair[1], "--at")[0] for name, pair in zip(named, pairs, strict=True)}
+            if all(named)
+            else numbers(text, "--at")
+        )
+    return tuple(found)
+
+
+def conditions_of(points: tuple[Any, ...], condition: AbstractCondition) -> tuple[Any, ...]:
+    """Conditions from what ``read_points`` gave: with several axes each text is a point, with one each number is one.
+
+    Args:
+        points: Numbers, or mappings from names to numbers.
+        condition: The condition of the model.
+
+    Returns:
+        The conditions, checked.
+    """
+    if condition.u_shape:
+        return condition.check_all(list(points))
+    if any(isinstance(point, dict) for point in points):
+        raise TradeError("--at must be numbers such as 300 or 300,400,500: the condition of this model has one axis.")
+    return condition.check_all([c for point in points for c in point])
 
 
 def read_observation(text: str | None, shape: tuple[int, ...] | None) -> np.ndarray | None:

@@ -129,7 +129,7 @@ def _lead(run: Run) -> str:
     settings, condition = run.settings, run.model.condition
     size = f"{settings['parameters']:,} numbers in the model, " if "parameters" in settings else ""
     steps = f"{settings['steps']:,} steps, " if "steps" in settings else ""
-    at = " and ".join(map(condition.show, condition.boundary))
+    at = condition.show_all(condition.boundary)
     where = f"boundary at {at}" if at else "no boundary value"
     shape = " × ".join(map(str, run.model.shape)) or "1"
     return f"States of shape {shape}, {condition.show_range()}, {where}; {steps}{size}".rstrip(", ") + "."

@@ -204,7 +204,8 @@ def _posteriors(target: AbstractTarget, runs: Runs, results: dict[str, Any]) -> 
 
 
 def _powers(target: TwoMoons) -> list[float]:
-    return [target.condition.low, *target.condition.boundary, target.condition.high]
+    condition = check_condition(target.condition, single="figures against it")
+    return [condition.low, *condition.boundary, condition.high]
 
 
 def _marginals(target: AbstractTarget, runs: Runs, results: dict[str, Any]) -> Figure:

@@ -7,7 +7,9 @@ import jax.numpy as jnp
 from jax import Array
 
 from trade import check
-from trade.condition import Condition, check_condition
+from trade.abstract_condition import AbstractCondition
+from trade.axes import Axes, check_axes
+from trade.condition import Condition
 from trade.errors import TradeError
 from trade.states import Bound, as_shape, check_bounds, check_function
 from trade.target import AbstractTarget
@@ -16,7 +18,7 @@ IMPOSSIBLE = -1e4  # log of a density that is zero; finite, so that residuals st
 
 
 class PowerPosterior(AbstractTarget):
-    """q(ψ|y, β) = p(ψ) p(y|ψ)^β (Eq. 28), with or without a likelihood.
+    """q(ψ|y, β) = p(ψ) p(y|ψ)^β (Eq. 28), with or without a likelihood; or p(ψ)^α p(y|ψ)^β.
 
     Without one, train with ``EnergyFree()``: the likelihood is then rebuilt from the flow's own
     p_θ(ψ|y, β0) / p(ψ), as far as ψ can see it.
@@ -27,7 +29,8 @@ class PowerPosterior(AbstractTarget):
             whose likelihood is not known.
         shape: Shape of ψ.
         observation_shape: Shape of y, when one flow is to serve every observation; None for one fixed data set.
-        condition: Range of β, with simulated pairs at β0 = 1 by default.
+        condition: Range of β, with simulated pairs at β0 = 1 by default; or ``trade.Axes`` with the names ``alpha`` and
+            ``beta``, the powers of prior and likelihood.
         bounds: The support of the prior, coordinate by coordinate, where it is bounded (see ``trade.Target``).
     """
 
@@ -35,7 +38,7 @@ class PowerPosterior(AbstractTarget):
     _log_likelihood: Callable[..., Array] | None = eqx.field(static=True)
     shape: tuple[int, ...] = eqx.field(static=True)
     _observation_shape: tuple[int, ...] | None = eqx.field(static=True)
-    condition: Condition = eqx.field(static=True)
+    condition: AbstractCondition = eqx.field(static=True)
     _bounds: tuple[Bound, ...] = eqx.field(static=True)
 
     def __init__(
@@ -45,13 +48,13 @@ class PowerPosterior(AbstractTarget):
         *,
         shape: tuple[int, ...],
         observation_shape: tuple[int, ...] | None = None,
-        condition: Condition = Condition(0.5, 2.0, scale="log", boundary=(1.0,)),  # noqa: B008
+        condition: AbstractCondition = Condition(0.5, 2.0, scale="log", boundary=(1.0,)),  # noqa: B008
         bounds: tuple[Bound, ...] = (),
     ) -> None:
         check.function(log_prior, "PowerPosterior log_prior")
         if log_likelihood is not None:
             check.function(log_likelihood, "PowerPosterior log_likelihood")
-        check_condition(condition)
+        check_axes(condition, "PowerPosterior", "alpha", "beta")
         self._log_prior, self._log_likelihood, self.condition = log_prior, log_likelihood, condition
         self.shape = as_shape("shape", shape)
         self._bounds = check_bounds(bounds, self.shape)
@@ -104,17 +107,27 @@ class PowerPosterior(AbstractTarget):
         return jnp.maximum(self._log_prior(x), IMPOSSIBLE)
 
     def log_density(self, x: Array, c: Array, y: Array | None = None) -> Array:
-        """log p(ψ) + β log p(y|ψ)."""
-        return self.log_prior(x) + c * self.log_likelihood(x, y)
+        """α log p(ψ) + β log p(y|ψ), with α = 1 where it is not part of the condition."""
+        alpha, beta = self._powers(c)
+        return alpha * self.log_prior(x) + beta * self.log_likelihood(x, y)
+
+    def _powers(self, c: Array) -> tuple[Array | float, Array]:
+        """α and β of a condition."""
+        at = self.condition.point(c)
+        return (at.alpha, at.beta) if isinstance(self.condition, Axes) else (1.0, at)
 
     def condition_derivative(self, x: Array, c: Array, y: Array | None = None) -> Array:
-        """∂_β log q = log p(y|ψ) (Eq. 33, where "∝" is "=")."""
-        return self.log_likelihood(x, y)
+        """∂_β log q = log p(y|ψ) (Eq. 33, where "∝" is "="), and ∂_α log q = log p(ψ)."""
+        likelihood = self.log_likelihood(x, y)
+        if not isinstance(self.condition, Axes):
+            return likelihood
+        found = {"alpha": self.log_prior(x), "beta": likelihood}
+        return jnp.stack([found[name] for name in self.condition.names])
 
     def rebuild(self, log_p0: Array, x: Array, c: Array, c0: Array, y: Array | None = None) -> Array:
-        """log p(ψ) + (β/β0) (log p_θ(ψ|y, β0) - log p(ψ)).
+        """α log p(ψ) + (β/β0) (log p_θ(ψ|y, c0) - α0 log p(ψ)).
 
         Outside the support of the prior, where the flow may have leaked, there is no likelihood to rebuild.
         """
-        prior = self.log_prior(x)
-        return prior + (c / c0) * jnp.where(prior > IMPOSSIBLE, log_p0 - prior, 0.0)
+        prior, (alpha, beta), (alpha0, beta0) = self.log_prior(x), self._powers(c), self._powers(c0)
+        return alpha * prior + (beta / beta0) * jnp.where(prior > IMPOSSIBLE, log_p0 - alpha0 * prior, 0.0)

@@ -9,7 +9,9 @@ from jax import Array
 from jax.typing import ArrayLike
 
 from trade import check
-from trade.condition import Condition, check_condition
+from trade.abstract_condition import AbstractCondition
+from trade.axes import Axes, check_axes
+from trade.condition import check_condition
 from trade.errors import TradeError
 from trade.target import AbstractTarget
 from trade.targets.molecule.force_field import ForceField
@@ -19,7 +21,7 @@ GAS_CONSTANT = 0.00831446261815324  # kJ/mol/K
 
 
 class Molecule(AbstractTarget):
-    """q(z|T) = exp(-U(x(z))/kT) |∂x/∂z|, rigid motions and constrained bonds left out.
+    """q(z|T) = exp(-U(x(z))/kT) |∂x/∂z|, rigid motions and constrained bonds left out; or with a part of U scaled.
 
     Dynamics with constraints has one more factor in its density, by the masses, that is left out here: it is nearly
     constant where only bonds to hydrogen are constrained.
@@ -30,20 +32,36 @@ class Molecule(AbstractTarget):
     Args:
         force_field: The energy, in kJ/mol.
         z_matrix: How the atoms are placed.
-        condition: Temperatures in kelvin.
+        condition: Temperatures in kelvin; or ``trade.Axes`` with the names ``T`` and ``scale``.
+        scaled: The part of the energy that ``scale`` multiplies, such as ``force_field.torsions_about(4, 6, 8, 14)``:
+            the energy is U + (scale - 1) U_scaled.
     """
 
     force_field: ForceField
     z_matrix: ZMatrix = eqx.field(static=True)
-    condition: Condition = eqx.field(static=True)
+    condition: AbstractCondition = eqx.field(static=True)
     shape: tuple[int, ...] = eqx.field(static=True)
     free: np.ndarray
     lengths: np.ndarray
+    scaled: ForceField | None
 
-    def __init__(self, force_field: ForceField, z_matrix: ZMatrix, condition: Condition) -> None:
+    def __init__(
+        self,
+        force_field: ForceField,
+        z_matrix: ZMatrix,
+        condition: AbstractCondition,
+        scaled: ForceField | None = None,
+    ) -> None:
         check.instance(force_field, ForceField, "Molecule force_field", "a ForceField")
         check.instance(z_matrix, ZMatrix, "Molecule z_matrix", "a ZMatrix")
-        check_condition(condition, positive="a temperature")
+        check_axes(condition, "Molecule", "T", "scale")
+        several = isinstance(condition, Axes)
+        check_condition(condition["T"] if several else condition, positive="a temperature")
+        if several != (scaled is not None):
+            raise TradeError("Molecule scaled and an axis named scale belong together: give both, or neither.")
+        if scaled is not None:
+            check.instance(scaled, ForceField, "Molecule scaled", "a ForceField")
+        self.scaled = scaled
         if len(force_field.masses) != z_matrix.atoms:
             raise TradeError(
                 f"The force field has {len(force_field.masses)} atoms, the Z-matrix places {z_matrix.atoms}."
@@ -104,16 +122,39 @@ class Molecule(AbstractTarget):
 
     def log_density(self, x: Array, c: Array, y: Array | None = None) -> Array:
         """-U/kT + log |∂x/∂z|."""
-        return -self.energy(x) / (GAS_CONSTANT * c) + self.log_volume(x)
+        energy, part, (temperature, scale) = *self._energies(x), self._parameters(c)
+        return -(energy + (scale - 1.0) * part) / (GAS_CONSTANT * temperature) + self.log_volume(x)
+
+    def _energies(self, z: Array) -> tuple[Array, Array | float]:
+        """The energy at scale one, and the part of it that is scaled."""
+        x = self.to_positions(z)
+        return self.force_field(x), 0.0 if self.scaled is None else self.scaled(x)
+
+    def _parameters(self, c: Array) -> tuple[Array, Array | float]:
+        """Temperature and scale of a condition."""
+        at = self.condition.point(c)
+        return (at.T, at.scale) if isinstance(self.condition, Axes) else (at, 1.0)
 
     def condition_derivative(self, x: Array, c: Array, y: Array | None = None) -> Array:
-        """∂_T log q = U/(kT²)."""
-        return self.energy(x) / (GAS_CONSTANT * c**2)
+        """∂_T log q = U/(kT²), and by the scale -U_scaled/kT."""
+        energy, part, (temperature, scale) = *self._energies(x), self._parameters(c)
+        by_temperature = (energy + (scale - 1.0) * part) / (GAS_CONSTANT * temperature**2)
+        if not isinstance(self.condition, Axes):
+            return by_temperature
+        found = {"T": by_temperature, "scale": -jnp.asarray(part) / (GAS_CONSTANT * temperature)}
+        return jnp.stack([found[name] for name in self.condition.names])
 
     def rebuild(self, log_p0: Array, x: Array, c: Array, c0: Array, y: Array | None = None) -> Array:
-        """The energy from the flow's own density at T0, its volume taken out."""
-        volume = self.log_volume(x)
-        return volume + (c0 / c) * (log_p0 - volume)
+        """The energy from the flow's own density at T0, its volume taken out; a scaled part is known, and changed."""
+        volume, (temperature, scale), (temperature0, scale0) = (
+            self.log_volume(x),
+            self._parameters(c),
+            self._parameters(c0),
+        )
+        energy = -GAS_CONSTANT * temperature0 * (log_p0 - volume)
+        if self.scaled is not None:
+            energy = energy + (scale - scale0) * self.scaled(self.to_positions(x))
+        return volume - energy / (GAS_CONSTANT * temperature)
 
     def _internal(self, z: Array) -> Internal:
         z = jnp.asarray(check.array(z, "z", self.shape))

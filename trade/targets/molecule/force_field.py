@@ -149,6 +149,34 @@ class ForceField(eqx.Module):
         sixth = (pairs.sigma / r) ** 6
         return 0.5 * jnp.sum(4.0 * pairs.epsilon * sixth * (sixth - 1.0) + COULOMB * pairs.charge / r)
 
+    def torsions_about(self, *atoms: int) -> "ForceField":
+        """Only the torsion terms of four atoms, given from either end; all other energies are left out.
+
+        Args:
+            atoms: The four atoms.
+
+        Returns:
+            A force field whose energy is a part of this one's.
+        """
+        rows = self.torsions.atoms
+        same = [tuple(row) in (atoms, atoms[::-1]) for row in rows.tolist()]
+        if not any(same):
+            raise TradeError(f"The force field has no torsion of the atoms {check.shown(atoms)}.")
+        torsions = Torsions(*(getattr(self.torsions, f)[np.array(same)] for f in self.torsions.__dataclass_fields__))
+        pairs = Pairs(np.zeros_like(self.pairs.charge), self.pairs.sigma, np.zeros_like(self.pairs.epsilon))
+        return ForceField(_no_bonds(2), _no_bonds(3), torsions, pairs, None, self.constraints, self.masses)
+
+    def charges_only(self) -> "ForceField":
+        """Only the interactions of charges, with each other and with the solvent; scaled by s, charges are by √s.
+
+        Returns:
+            A force field whose energy is a part of this one's.
+        """
+        torsions = Torsions(np.zeros((0, 4), int), np.zeros(0), np.zeros(0), np.zeros(0))
+        pairs = Pairs(self.pairs.charge, self.pairs.sigma, np.zeros_like(self.pairs.epsilon))
+        solvent = None if self.solvent is None else eqx.tree_at(lambda s: s.surface, self.solvent, 0.0)
+        return ForceField(_no_bonds(2), _no_bonds(3), torsions, pairs, solvent, self.constraints, self.masses)
+
     def save(self, path: str | Path) -> None:
         """Write all parameters as JSON."""
         Path(path).write_text(json.dumps(_plain(self), indent=None, separators=(",", ":")))
@@ -179,6 +207,11 @@ class ForceField(eqx.Module):
             terms(Constraints, "constraints", 2),
             np.asarray(data["masses"]),
         )
+
+
+def _no_bonds(atoms: int) -> HarmonicTerms:
+    """No bonds, or no angles."""
+    return HarmonicTerms(np.zeros((0, atoms), int), np.zeros(0), np.zeros(0))
 
 
 def angle(a: Array, b: Array, c: Array) -> Array:
