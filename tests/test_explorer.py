@@ -13,7 +13,7 @@ import numpy as np
 import pytest
 from flowjax.distributions import AbstractDistribution
 
-from trade import Condition, Target
+from trade import Axes, Condition, Target
 from trade.evaluation.verdict import Verdict
 from trade.experiments.results import record, row
 from trade.model import Model
@@ -91,6 +91,26 @@ def small(monkeypatch):
     monkeypatch.setattr(explorer, "MOST_SAMPLES", 1000)
     monkeypatch.setattr(explorer, "SHOWN", 500)
     monkeypatch.setattr(views, "PIXELS", 24)
+
+
+class TwoAxes(Gaussian):
+    """The same, moved along by the second axis."""
+
+    def __init__(self, shape):
+        super().__init__(shape, observed=1)
+
+    def _log_prob(self, x, condition=None):
+        return super()._log_prob(x - condition[1], condition)
+
+    def _sample(self, key, condition=None):
+        return super()._sample(key, condition) + condition[1]
+
+
+def run_with_axes():
+    condition = Axes({"T": CONDITION, "h": Condition(-1.0, 1.0, scale="linear")}, boundary=(1.0, 0.0))
+    target = Target(lambda x, c: log_density(x - c.h, c.T), (2,), condition)
+    model = Model(TwoAxes((2,)), condition)
+    return Run(target, (model,), (model,), METRICS, SETTINGS)
 
 
 def data_of(shape=(2,), n=1000, seed=0):
@@ -385,6 +405,7 @@ def pages(tmp_path_factory):
             "ten": explore(ten, data_of((10,)), name="ten"),
             "field": explore(run_of(ScalarField(4))),
             "moons": explore(run_of(TwoMoons(likelihood=False), observed=(2,))),
+            "axes": explore(run_with_axes(), {(1.0, 0.0): data_of()[1.0]}, name="axes"),
         }
     for name, content in contents.items():
         (place / f"{name}.html").write_text(render(content))
@@ -412,7 +433,7 @@ def test_keys_move_pictures_and_numbers(pages, width):
         assert driver.execute_script("return getComputedStyle(document.activeElement).outlineStyle") == "solid"
 
 
-@pytest.mark.parametrize("name", ["plane", "ten", "field", "moons"])
+@pytest.mark.parametrize("name", ["plane", "ten", "field", "moons", "axes"])
 def test_nothing_is_cut_off_on_a_phone(pages, name):
     with opened(pages / f"{name}.html", 400) as driver:
         driver.execute_script("for (const d of document.querySelectorAll('details')) d.open = true")
@@ -427,6 +448,31 @@ def test_nothing_is_cut_off_on_a_phone(pages, name):
         assert (
             driver.execute_script("return Math.max(...[...document.querySelectorAll('canvas')].map(c => c.width))") > 0
         )
+
+
+@pytest.mark.parametrize("width", [1280, 400])
+def test_each_axis_has_a_slider_and_a_map_is_one_for_both(pages, width):
+    from selenium.webdriver.common.keys import Keys
+
+    with opened(pages / "axes.html", width) as driver:
+        before, text = seen(driver)
+        assert {"map-ess", "map-largest", "map-log-z"} <= set(before) and "curve-ess" not in before
+        for name in ("c", "c-1"):
+            driver.find_element("id", name).send_keys(Keys.ARROW_LEFT)
+            settle(driver)
+            after, moved = seen(driver)
+            assert text != moved
+            assert all(before[k] != after[k] for k in ("map-ess", "density-model", "points-model", "marginal-0"))
+            before, text = after, moved
+        place = driver.execute_script(
+            "const m = document.getElementById('map-ess'), r = m.getBoundingClientRect();"
+            "const at = { clientX: r.right - 20, clientY: r.top + 40, buttons: 1 };"
+            "m.dispatchEvent(new PointerEvent('pointerdown', at));"
+            "return ['c', 'c-1'].map((i) => [document.getElementById(i).value, document.getElementById(i).max])"
+        )
+        assert all(value == top for value, top in place)  # the upper corner of both
+        settle(driver)
+        assert seen(driver)[1] != text
 
 
 def test_dark_mode_is_that_of_the_system_and_can_be_changed(pages):

@@ -10,6 +10,7 @@ import numpy as np
 from jax import Array
 
 from trade import files
+from trade.axes import Axes
 from trade.data import Data, check_data, sampled
 from trade.errors import TradeError
 from trade.evaluation.free_energy import thermodynamic_integration
@@ -24,6 +25,7 @@ from trade.sampling.importance import weighted_samples
 from trade.target import AbstractTarget
 
 GRID = 25  # conditions of the slider
+ON_EACH = {2: 8, 3: 4, 4: 3}  # of each of several sliders, by their number; 2 where there are more
 MOST_SAMPLES, FEWEST_SAMPLES, NUMBERS = 10_000, 1_000, 10_000_000  # at each condition; numbers of all states
 SHOWN = 10_000  # states of an exact sampler
 ELSEWHERE = ("target", "data", "recipe.condition.", files.SEAL)  # settings that the page has no row for, or twice
@@ -78,8 +80,8 @@ def explore(
         "c": rounded(drawn.c, 8),
         "u": rounded(np.asarray(condition.chart(drawn.c))),
         "home": drawn.home,
-        "ticks": _ticks(condition),
-        "boundary": [{"c": c, "u": float(u)} for c, u in zip(condition.boundary, condition.boundary_u, strict=True)],
+        "axes": _sliders(condition, drawn.c),
+        "boundary": [{"c": c, "u": u.tolist()} for c, u in zip(condition.boundary, condition.boundary_u, strict=True)],
         "samples": drawn.x.shape[1],
         "weights": weights,
         "training": training(run.metrics),
@@ -148,7 +150,7 @@ def _states(run: Run, data: Data | None) -> tuple[States, str]:
         origin = "Data not at hand: in their place stand exact samples of the target." if found else NO_DATA
     checked = check_data(run.target, found, "data") if found else {}
     boundary = run.model.condition.boundary
-    nearest = {min(boundary, key=lambda b: abs(b - c)): c for c in checked} if boundary else {}
+    nearest = {boundary[run.model.condition.index(c, boundary)]: c for c in checked} if boundary else {}
     states = {b: checked[nearest[b]] for b in boundary if b in nearest}
     return {b: (np.asarray(x), None if y is None else np.asarray(y)) for b, (x, y) in states.items()}, origin
 
@@ -172,13 +174,34 @@ def _without_weights(run: Run) -> str:
 
 def _conditions(run: Run, verdicts: tuple[Verdict, ...]) -> np.ndarray:
     """A grid over the range with its ends and the boundary values; that of the verdict, where it alone has weights."""
-    if run.target is None and verdicts and verdicts[0].table:
-        return np.array(verdicts[0].table["c"])
     condition = run.model.condition
-    u, c = np.linspace(-1.0, 1.0, GRID), condition.grid(GRID)
-    away = np.min(np.abs(u[:, None] - condition.boundary_u), axis=1, initial=np.inf) > 0.4 / (GRID - 1)
-    away[[0, -1]] = np.min(np.abs(u[[0, -1], None] - condition.boundary_u), axis=1, initial=np.inf) > 1e-6
-    return np.unique(np.concatenate([c[away], condition.boundary]))
+    if isinstance(condition, Axes):
+        points = ON_EACH.get(len(condition.axes), 2)
+        homes = np.reshape(condition.boundary, (-1, len(condition.axes)))
+        lines = [_line(axis, homes[:, i], points) for i, (_, axis) in enumerate(condition.axes)]
+        return np.stack(np.meshgrid(*lines, indexing="ij"), axis=-1).reshape(-1, len(lines))
+    if run.target is None and verdicts and verdicts[0].table:
+        return verdicts[0].conditions
+    return _line(condition, np.array(condition.boundary), GRID)
+
+
+def _line(axis: Any, homes: np.ndarray, points: int) -> np.ndarray:
+    """Even in the chart, but that boundary values take the place of what lies close to them."""
+    u, c, homes = np.linspace(-1.0, 1.0, points), axis.grid(points), np.unique(homes)
+    apart = np.min(np.abs(u[:, None] - axis.charted(homes)), axis=1, initial=np.inf)
+    away = apart > 0.4 / (points - 1)
+    away[[0, -1]] = apart[[0, -1]] > 1e-6
+    return np.unique(np.concatenate([c[away], homes]))
+
+
+def _sliders(condition: Any, at: np.ndarray) -> list[dict[str, Any]]:
+    """Of each axis its name, its values and their chart, and where it has ticks."""
+    axes = condition.axes if isinstance(condition, Axes) else (("c", condition),)
+    found = []
+    for i, (name, axis) in enumerate(axes):
+        values = np.unique(at.reshape(len(at), -1)[:, i])
+        found.append({"name": name, "c": rounded(values, 8), "u": rounded(axis.charted(values)), "ticks": _ticks(axis)})
+    return found
 
 
 def _draw(
@@ -189,25 +212,24 @@ def _draw(
     at, key = _conditions(run, verdicts), jax.random.key(0)
     size = int(np.prod(model.shape)) * len(at)
     n = int(np.clip(NUMBERS // size, FEWEST_SAMPLES, MOST_SAMPLES))
-    boundary = model.condition.boundary
-    home = int(np.argmin(np.abs(at - (boundary[-1] if boundary else at[-1]))))
+    home, several = model.condition.index(model.condition.reference, at), bool(model.condition.u_shape)
     if target is None or not target.has_density:
-        x = np.stack([_clean(model.sample(key, n, float(c), observation)) for c in at])
+        x = np.stack([_clean(model.sample(key, n, model.condition.check(c), observation)) for c in at])
         table = verdicts[0].table if verdicts and len(verdicts[0].table.get("c", ())) == len(at) else None
         found = None if not table else [Quality(**{n: table[n][i] for n in Quality._fields}) for i in range(len(at))]
         return Drawn(at, x, None, home, observation), None if found is None else _columns(at, home, found, None, None)
     states, weight, found, slopes = [], [], [], []
     for c in at:
-        weighted = weighted_samples(model, target, key, n, float(c), observation)
+        weighted = weighted_samples(model, target, key, n, model.condition.check(c), observation)
         log_w = np.asarray(weighted.log_weight, np.float64)
         states.append(_clean(weighted.x))
         weight.append(_normalised(log_w))
         found.append(quality(log_w))
-        slopes.append(_mean_slope(target, weighted.x, model.condition.chart(c), observation, weight[-1]))
-    u = np.asarray(model.condition.chart(at), np.float64)
+        if not several:
+            slopes.append(_mean_slope(target, weighted.x, model.condition.chart(c), observation, weight[-1]))
     integral = None
-    if np.isfinite(slopes).all():
-        mean, error = np.array(slopes).T
+    if slopes and np.isfinite(slopes).all():
+        u, (mean, error) = np.asarray(model.condition.chart(at), np.float64), np.array(slopes).T
         integral = thermodynamic_integration(at, u, mean, error, float(at[home])).log_z
     exact = _exact(target, at, home) if observation is None else None
     drawn = Drawn(at, np.stack(states), np.stack(weight), home, observation)
@@ -228,7 +250,7 @@ def _columns(
         "usable": usable,
         "integral": None if integral is None else rounded(integral, 5),
         "exact": None if exact is None else rounded(exact, 5),
-        "reference": f"{at[home]:.4g}",
+        "reference": ", ".join(f"{v:.4g}" for v in np.ravel(at[home])),
     }
 
 
@@ -263,7 +285,7 @@ def _mean_slope(
 
 def _exact(target: AbstractTarget, at: np.ndarray, home: int) -> np.ndarray | None:
     try:
-        values = np.array([target.log_partition(float(c)) for c in at])
+        values = np.array([target.log_partition(target.condition.check(c)) for c in at])
     except TradeError:
         return None
     return values - values[home]

@@ -12,6 +12,7 @@ from matplotlib.ticker import LogLocator, NullFormatter, PercentFormatter, StrMe
 from scipy.interpolate import CubicSpline
 
 from trade.evaluation.free_energy import FreeEnergy
+from trade.training.log import ess_columns
 
 BLUE, ORANGE, GREEN, RED, GREY = "#0072B2", "#D55E00", "#009E73", "#CC3311", "#666666"
 GAMMA = 0.4  # of the colour scale of densities
@@ -302,7 +303,7 @@ def _wrapped(name: str) -> str:
 def training(metrics: list[dict[str, Any]]) -> Figure:
     """Loss terms and ESS over the training steps; thin lines are single seeds."""
     losses = [k for k in NAMES if any(k in row for row in metrics)]
-    shown = sorted({k for row in metrics for k in row if k.startswith("ess@")}, key=lambda k: float(k[4:]))
+    shown = ess_columns(metrics)
     panels = len(losses) + bool(shown)
     figure, axes = _figure(4.2 * max(panels, 1), 3.5, ncols=max(panels, 1), squeeze=False)
     for axis, name in zip(axes[0], losses, strict=False):

@@ -10,6 +10,7 @@ from typing import Any
 import matplotlib as mpl
 from matplotlib.colors import to_hex
 
+from trade.evaluation.weights import Quality
 from trade.experiments.results import by_method
 
 PAGE = """<!doctype html>
@@ -117,15 +118,16 @@ def _weights(columns: dict[str, list[float | None]]) -> str:
 
     rows = [
         (
-            number(c, ".4g"),
+            *(number(v, ".4g") for v in c),
             f"{number(ess, '.1%')} ± {number(error, '.1%')}",
             number(largest, ".2%"),
             number(khat, ".2f"),
             number(log_z, ".3f") + ("" if log_z_error is None else f" ± {log_z_error:.3f}"),
         )
-        for c, ess, error, largest, khat, log_z, log_z_error in zip(*columns.values(), strict=True)
+        for *c, ess, error, largest, khat, log_z, log_z_error in zip(*columns.values(), strict=True)
     ]
-    return table(("c", "ESS", "largest weight", "Pareto k̂", "log Z"), rows)
+    axes = [name for name in columns if name not in Quality._fields]
+    return table((*axes, "ESS", "largest weight", "Pareto k̂", "log Z"), rows)
 
 
 def results(content: dict[str, Any]) -> str:

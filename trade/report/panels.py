@@ -35,14 +35,17 @@ def _control(moving: dict[str, Any]) -> str:
         names = NUMBERS | {"n-log-z": f"log Z(c) − log Z({weights['reference']})", "n-use": "at this c"}
         items = "".join(f'<div><dt>{escape(n)}</dt><dd id="{i}"></dd></div>' for i, n in names.items())
         numbers = f'<dl id="numbers">{items}</dl>'
-    last = len(moving["c"]) - 1
-    return (
-        '<div class="control" role="group" aria-label="Condition">'
-        '<button id="play" type="button" aria-pressed="false" aria-label="Play: sweep c"></button>'
-        '<label for="c">c = <output id="c-value" for="c"></output></label>'
-        f'<div class="track"><input type="range" id="c" min="0" max="{last}" step="1" value="{moving["home"]}">'
-        f'<div id="slider-marks" aria-hidden="true"></div></div>{numbers}</div>'
-    )
+    play = '<button id="play" type="button" aria-pressed="false" aria-label="Play: sweep c"></button>'
+    sliders = []
+    for i, axis in enumerate(moving["axes"]):
+        own, name, last = "c" if i == 0 else f"c-{i}", escape(axis["name"]), len(axis["c"]) - 1
+        sliders.append(
+            f'<label for="{own}">{name} = <output id="{own}-value" for="{own}"></output></label>'
+            f'<div class="track"><input type="range" id="{own}" min="0" max="{last}" step="1" value="0">'
+            f'<div class="slider-marks" aria-hidden="true"></div></div>'
+        )
+    space = '<span aria-hidden="true"></span>'  # under the button
+    return f'<div class="control" role="group" aria-label="Condition">{play}{space.join(sliders)}{numbers}</div>'
 
 
 def _part(title: str, body: str, caption: str, options: str = "") -> str:
@@ -129,6 +132,8 @@ def _curves(moving: dict[str, Any]) -> str:
     if weights is None:
         return ""
     reference = weights["reference"]
+    if len(moving["axes"]) > 1:
+        return _maps(moving, reference)
     figures = [
         figure("curve-ess", "effective sample size (ESS)", "curve"),
         figure("curve-largest", "largest weight, as a part of all", "curve"),
@@ -150,6 +155,25 @@ def _curves(moving: dict[str, Any]) -> str:
         source = "Taken from the saved verdict; of a model with observations, the worst of several."
     legend = _legend(*keys) if len(figures) == 3 else ""
     return _part("Weights over c", _panels(figures), f"{legend}{source} {' '.join(text)}")
+
+
+def _maps(moving: dict[str, Any], reference: str) -> str:
+    """The weights over the first two axes, at the values that the sliders of the others have."""
+    weights, names = moving["weights"], [axis["name"] for axis in moving["axes"]]
+    figures = [
+        figure("map-ess", "effective sample size (ESS)", "square map"),
+        figure("map-largest", "largest weight, as a part of all", "square map"),
+    ]
+    if any(weights["log_z"]):
+        figures.append(figure("map-log-z", f"log Z(c) − log Z({reference})", "square map"))
+    others = f", at the {' and '.join(names[2:])} of the slider" if len(names) > 2 else ""
+    caption = (
+        f"{moving['samples']:,} samples at each of {len(moving['c'])} conditions, drawn for this page; over {names[0]}"
+        f" and {names[1]}{others}. Colours: 0 to 100 % for the ESS, else from the least {_bar('density')} to the most."
+        " Crossed out: weights cannot be used. Ring: the sliders. Triangles: boundary points. Press or drag in a map"
+        " to move."
+    )
+    return _part("Weights over the conditions", _panels(figures, "square"), caption)
 
 
 def _marginals(moving: dict[str, Any]) -> str:

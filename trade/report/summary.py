@@ -14,6 +14,7 @@ from trade.data import Data, examine, make_problem
 from trade.report.packing import rounded
 from trade.report.quantities import quantities
 from trade.run import Run
+from trade.training.log import ess_columns
 
 States = dict[float, tuple[np.ndarray, np.ndarray | None]]
 ROWS = 6  # quantities in the summary of the data
@@ -45,7 +46,7 @@ def data_summary(run: Run, data: Data | None, states: States) -> dict[str, Any]:
     boundary = run.model.condition.boundary
     counts, moments = [], []
     for i, c in enumerate(boundary):
-        at = f"{c:g}"
+        at = _number_or_point(c)
         own = f"{trained[i]:,}" if i < len(trained) else "none"
         apart = "not recorded"
         if data is not None and c in states and i < len(trained):
@@ -56,7 +57,14 @@ def data_summary(run: Run, data: Data | None, states: States) -> dict[str, Any]:
         for q in every[:ROWS]:
             values = q(x)
             unit = "°" if q.angle else ""
-            moments.append((f"{c:g}", q.name, f"{values.mean():.4g}{unit}", f"{values.std():.4g}{unit}"))
+            moments.append(
+                (
+                    ", ".join(f"{v:g}" for v in np.ravel(c)),
+                    q.name,
+                    f"{values.mean():.4g}{unit}",
+                    f"{values.std():.4g}{unit}",
+                )
+            )
     findings = []
     if data is not None and run.target is not None:
         findings = [f.text for f in examine(make_problem(run.target, data))] or ["Nothing to object to."]
@@ -106,6 +114,10 @@ def versions(run: Run) -> list[tuple[str, str]]:
         ("page written by", f"TRADE {version('trade-flows')}, JAX {jax.__version__}, {installed}"),
         ("on", f"Python {platform.python_version()}, {jax.devices()[0].platform.upper()}"),
     ]
+
+
+def _number_or_point(c: Any) -> str:
+    return ", ".join(f"{v:g}" for v in np.ravel(c))
 
 
 def commands(run: Run, name: str, command: str = "") -> list[tuple[str, str]]:
@@ -161,7 +173,7 @@ def training(metrics: Sequence[dict[str, Any]]) -> list[dict[str, Any]]:
         if series is not None:
             values = [v for y in series["y"] for v in y if v is not None]
             panels.append({"title": title, "log": name == "gradient" and min(values) > 0, "series": [series]})
-    at = sorted({k for row in metrics for k in row if k.startswith("ess@")}, key=lambda k: float(k[4:]))
+    at = ess_columns(metrics)
     shown = [s | {"name": f"c = {k[4:]}"} for k in at if (s := _series(metrics, k)) is not None]
     if shown:
         panels.append({"title": "Effective sample size", "log": False, "percent": True, "series": shown})

@@ -11,6 +11,7 @@ from trade.report.grids import density_grid, pooled, range_of, squared
 from trade.report.packing import pack, rounded
 from trade.report.quantities import MOST, Quantity, is_field, most_changing, quantities, torsion_pair
 from trade.run import Run
+from trade.target import AbstractTarget
 
 BINS = 56  # of a marginal
 POINTS = 1_200  # of a pair plot
@@ -159,7 +160,7 @@ def _density(
 
     def grids(of: Any) -> np.ndarray:
         cells = CURVE if flat else 2 * PIXELS
-        found = (density_grid(of, float(c), in_unit, cells, drawn.observation) for c in drawn.c)
+        found = (density_grid(of, run.model.condition.check(c), in_unit, cells, drawn.observation) for c in drawn.c)
         return np.stack([g if flat else pooled(g) for g in found])
 
     model, truth = grids(run.model), None if target is None else grids(target)
@@ -175,13 +176,13 @@ def _density(
         "ranges": rounded(ranges),
         "model": packed(model),
         "target": None if truth is None else packed(truth),
-        "exact": target is not None and drawn.observation is None and _knows_log_z(target, float(drawn.c[0])),
+        "exact": target is not None and drawn.observation is None and _knows_log_z(target),
     }
 
 
-def _knows_log_z(target: Any, c: float) -> bool:
+def _knows_log_z(target: AbstractTarget) -> bool:
     try:
-        target.log_partition(c)
+        target.log_partition(target.condition.reference)
     except TradeError:
         return False
     return True

@@ -1,7 +1,7 @@
 """``metrics.jsonl``: one line per report, cut back on resume to what the checkpoint knows."""
 
 import json
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from pathlib import Path
 from typing import Any
 
@@ -69,3 +69,16 @@ def read_metrics(path: Path) -> list[dict[str, Any]]:
             raise TradeError(f"{path} is damaged: every line must be a row with its step.")
         rows.append(row)
     return rows
+
+
+def ess_columns(rows: Iterable[dict[str, Any]]) -> list[str]:
+    """Names of the columns that have the ESS at some condition, ``ess@C``, in the order of the conditions.
+
+    Args:
+        rows: Rows of metrics.
+
+    Returns:
+        The names.
+    """
+    found = {name for row in rows for name in row if name.startswith("ess@")}
+    return sorted(found, key=lambda name: [float(v) for v in name.removeprefix("ess@").split(",")])

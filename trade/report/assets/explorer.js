@@ -1,5 +1,5 @@
 "use strict";
-// The page: one slider over c, and everything that follows it.
+// The page: a slider over c, or one for each of several axes, and everything that follows it.
 (() => {
   const all = JSON.parse(document.getElementById("content").textContent);
   const palettes = Object.fromEntries(
@@ -9,7 +9,7 @@
     ])
   );
   const get = (id) => document.getElementById(id);
-  const slider = get("c"), count = all.c.length;
+  const sliders = all.axes.map((_, i) => get(i ? `c-${i}` : "c")), several = all.axes.length > 1;
   const raw = unpack(all.marginals.raw);
   const weighted = all.marginals.weighted && unpack(all.marginals.weighted);
   const ofData = all.marginals.data && unpack(all.marginals.data);
@@ -25,9 +25,16 @@
   const degrees = [[-180, "−180°"], [-90, "−90°"], [0, "0°"], [90, "90°"], [180, "180°"]];
   let now = all.home;
 
+  // Conditions are numbered as the sliders count: the last one fastest.
+  const sizes = all.axes.map((axis) => axis.c.length);
+  const indexOf = (place) => place.reduce((index, p, i) => index * sizes[i] + p, 0);
+  const placeOf = (index) => sizes.reduceRight(([rest, place], n) => [Math.floor(rest / n), [rest % n, ...place]], [index, []])[1];
+  const closest = (values, v) => values.reduce((best, w, i) => (Math.abs(w - v) < Math.abs(values[best] - v) ? i : best), 0);
+  const told = (c) => (several ? `(${c.map((v) => shown(v)).join(", ")})` : shown(c));
+
   /** The boundary value nearest in the chart: its data are shown. */
-  const nearest = () =>
-    all.boundary.reduce((best, b, i) => (Math.abs(b.u - all.u[now]) < Math.abs(all.boundary[best].u - all.u[now]) ? i : best), 0);
+  const apart = (one, two) => [one].flat().reduce((sum, v, i) => sum + (v - [two].flat()[i]) ** 2, 0);
+  const nearest = () => all.boundary.reduce((best, b, i) => (apart(b.u, all.u[now]) < apart(all.boundary[best].u, all.u[now]) ? i : best), 0);
 
   const heights = (from, row, k, top) => Array.from({ length: bins }, (_, b) => top * from.value((row * kinds + k) * bins + b));
   const zoomed = () => get("zoom") && get("zoom").checked;
@@ -137,7 +144,7 @@
   function drawCurves() {
     const w = all.weights, styles = w.usable.map((fine) => colour(fine ? "model" : "bad")), x = [-1.02, 1.02];
     const begin = (id, y, yTicks) => {
-      const plot = axes(get(id), { x, y, xTicks: all.ticks, yTicks, xName: "c" });
+      const plot = axes(get(id), { x, y, xTicks: all.axes[0].ticks, yTicks, xName: "c" });
       for (const { u } of all.boundary) line(plot, [u, u], y, colour("data"), { width: 1.2, dash: [2, 3] });
       line(plot, [all.u[now], all.u[now]], y, colour("ink"), { width: 1 });
       return plot;
@@ -174,6 +181,50 @@
     end(plot, w.log_z);
   }
 
+  /** Where a cell of an axis begins and ends: halfway to its neighbours. */
+  function edges(u) {
+    const middle = u.slice(1).map((v, i) => (v + u[i]) / 2);
+    return [u[0] - 0.06, ...middle, u[u.length - 1] + 0.06];
+  }
+
+  function drawMaps() {
+    const w = all.weights, place = placeOf(now), [across, up] = all.axes, ex = edges(across.u), ey = edges(up.u);
+    const quantities = [["map-ess", w.ess, (v) => `${shown(100 * v, 3)} %`], ["map-largest", w.largest.map((v) => (v > 0 ? Math.log10(v) : null)), (v) => `${shown(100 * 10 ** v, 2)} %`], ["map-log-z", w.log_z, (v) => shown(v, 3)]];
+    for (const [id, values, write] of quantities) {
+      if (!get(id)) continue;
+      const at = (i, j) => indexOf([i, j, ...place.slice(2)]);
+      const here = across.u.flatMap((_, i) => up.u.map((_, j) => values[at(i, j)])).filter((v) => v !== null);
+      const least = Math.min(...here), most = Math.max(...here), [low, wide] = id === "map-ess" ? [0, 1] : [least, most - least || 1], box = [ex[0], ex[ex.length - 1]];
+      const plot = axes(get(id), { x: box, y: [ey[0], ey[ey.length - 1]], xTicks: across.ticks, yTicks: up.ticks, xName: across.name, yName: `${up.name}    ${write(least)} to ${write(most)}`, grid: false });
+      const { ctx, X, Y } = plot;
+      across.u.forEach((_, i) => up.u.forEach((_, j) => {
+        const v = values[at(i, j)], left = X(ex[i]), top = Y(ey[j + 1]), right = X(ex[i + 1]), bottom = Y(ey[j]);
+        const palette = palettes.density, rgb = v === null ? null : palette[Math.round(((v - low) / wide) * (palette.length - 1))];
+        ctx.fillStyle = rgb ? `rgb(${rgb})` : colour("line");
+        ctx.fillRect(left, top, right - left + 0.5, bottom - top + 0.5);
+        if (!w.usable[at(i, j)]) line({ ctx, X: (a) => a, Y: (b) => b }, [left, right], [top, bottom], colour("bad"), { width: 1.6 });
+      }));
+      get(id).back = (px, py) => [closest(across.u, ex[0] + ((px - plot.box.left) / (plot.box.right - plot.box.left)) * (box[1] - box[0])), closest(up.u, ey[0] + ((plot.box.bottom - py) / (plot.box.bottom - plot.box.top)) * (ey[ey.length - 1] - ey[0]))];
+      for (const { u } of all.boundary) {
+        ctx.fillStyle = colour("data");
+        ctx.strokeStyle = "white";
+        ctx.lineWidth = 1;
+        ctx.beginPath();
+        [[0, -6], [5.5, 5], [-5.5, 5]].forEach(([dx, dy], k) => ctx[k ? "lineTo" : "moveTo"](X(u[0]) + dx, Y(u[1]) + dy));
+        ctx.closePath();
+        ctx.fill();
+        ctx.stroke();
+      }
+      for (const [style, width] of [["black", 4], ["white", 2]]) {
+        ctx.strokeStyle = style;
+        ctx.lineWidth = width;
+        ctx.beginPath();
+        ctx.arc(X(across.u[place[0]]), Y(up.u[place[1]]), 8, 0, 2 * Math.PI);
+        ctx.stroke();
+      }
+    }
+  }
+
   function drawTraining() {
     all.training.forEach((panel, k) => {
       const logs = (v) => (v === null ? null : panel.log ? Math.log10(v) : v);
@@ -192,8 +243,8 @@
   }
 
   function write() {
-    const w = all.weights, c = shown(all.c[now]);
-    get("c-value").textContent = c;
+    const w = all.weights, c = told(all.c[now]), place = placeOf(now);
+    sliders.forEach((slider, i) => (get(`${slider.id}-value`).textContent = shown(all.axes[i].c[place[i]])));
     let said = `c = ${c}`;
     if (w) {
       const percent = (v) => (v === null ? null : 100 * v);
@@ -205,11 +256,10 @@
       get("n-use").textContent = w.usable[now] ? "weights can be used" : "weights cannot be used";
       said += `, ESS ${get("n-ess").textContent}, ${get("n-use").textContent}`;
     }
-    const home = all.boundary.findIndex((b) => Math.abs(b.u - all.u[now]) < 1e-4);
-    if (home >= 0) said += ", a boundary value";
-    slider.setAttribute("aria-valuetext", said);
+    if (all.boundary.some((b) => apart(b.u, all.u[now]) < 1e-8)) said += ", a boundary value";
+    for (const slider of sliders) slider.setAttribute("aria-valuetext", said);
     for (const node of document.querySelectorAll("[data-show=c]")) node.textContent = c;
-    const data = all.boundary.length ? shown(all.boundary[nearest()].c) : "";
+    const data = all.boundary.length ? told(all.boundary[nearest()].c) : "";
     for (const node of document.querySelectorAll("[data-show=c0]")) node.textContent = data;
   }
 
@@ -223,7 +273,7 @@
       if (density) drawDensity();
       if (torsions) drawTorsions();
       if (fields) drawFields();
-      if (all.weights) drawCurves();
+      if (all.weights) several ? drawMaps() : drawCurves();
     });
   }
   function redrawAll() {
@@ -231,9 +281,9 @@
     drawTraining();
   }
 
-  function move(to) {
-    now = Math.min(Math.max(to, 0), count - 1);
-    slider.value = now;
+  function move(place) {
+    now = indexOf(place.map((p, i) => Math.min(Math.max(p, 0), sizes[i] - 1)));
+    placeOf(now).forEach((p, i) => (sliders[i].value = p));
     redraw();
   }
 
@@ -247,15 +297,17 @@
     get("play").setAttribute("aria-label", on ? "Stop" : "Play: sweep c");
     if (!on) return;
     playing = setInterval(() => {
-      if (now + direction < 0 || now + direction >= count) direction = -direction;
-      move(now + direction);
+      const [first, ...others] = placeOf(now);
+      if (first + direction < 0 || first + direction >= sizes[0]) direction = -direction;
+      move([first + direction, ...others]);
     }, still.matches ? 1200 : 160);
   }
 
-  slider.addEventListener("input", () => {
-    play(false);
-    move(Number(slider.value));
-  });
+  for (const slider of sliders)
+    slider.addEventListener("input", () => {
+      play(false);
+      move(sliders.map((s) => Number(s.value)));
+    });
   get("play").addEventListener("click", () => play(!playing));
   for (const id of ["zoom", "across", "up", "by-weight"]) if (get(id)) get(id).addEventListener("change", redraw);
 
@@ -265,7 +317,17 @@
       if (!event.buttons) return;
       play(false);
       const u = canvas.inverse(event.clientX - canvas.getBoundingClientRect().left);
-      move(all.u.reduce((best, v, i) => (Math.abs(v - u) < Math.abs(all.u[best] - u) ? i : best), 0));
+      move([closest(all.u, u)]);
+    };
+    canvas.addEventListener("pointerdown", follow);
+    canvas.addEventListener("pointermove", follow);
+  }
+  for (const canvas of document.querySelectorAll("canvas.map")) {
+    const follow = (event) => {
+      if (!event.buttons || !canvas.back) return;
+      play(false);
+      const { left, top } = canvas.getBoundingClientRect();
+      move([...canvas.back(event.clientX - left, event.clientY - top), ...placeOf(now).slice(2)]);
     };
     canvas.addEventListener("pointerdown", follow);
     canvas.addEventListener("pointermove", follow);
@@ -290,17 +352,19 @@
   }
   dark.addEventListener("change", redrawAll);
 
-  const marksAt = get("slider-marks");
-  all.boundary.forEach((b) => {
-    const i = all.u.reduce((best, v, k) => (Math.abs(v - b.u) < Math.abs(all.u[best] - b.u) ? k : best), 0);
-    const mark = marksAt.appendChild(document.createElement("i"));
-    mark.style.setProperty("--at", i / (count - 1));
+  document.querySelectorAll(".slider-marks").forEach((marksAt, i) => {
+    for (const { u } of all.boundary) {
+      const mark = marksAt.appendChild(document.createElement("i"));
+      mark.style.setProperty("--at", closest(all.axes[i].u, [u].flat()[i]) / (sizes[i] - 1));
+    }
   });
   for (const bar of document.querySelectorAll("[data-colours]")) {
     bar.style.background = `linear-gradient(to right, ${palettes[bar.dataset.colours].map((rgb) => `rgb(${rgb})`).join(", ")})`;
   }
-  slider.max = count - 1;
-  slider.value = now;
+  placeOf(now).forEach((p, i) => {
+    sliders[i].max = sizes[i] - 1;
+    sliders[i].value = p;
+  });
   new ResizeObserver(redrawAll).observe(document.querySelector("main"));
   for (const fold of document.querySelectorAll("details")) fold.addEventListener("toggle", redrawAll);
   redrawAll();
