@@ -15,6 +15,7 @@ import tyro
 from jax.experimental.compilation_cache import compilation_cache
 from pages import DOCS, PAGES, ROOT, anchors, blocks, links, name_of, run_page
 
+import trade
 from trade import cli
 
 ELSEWHERE = ("CONTRIBUTING.md", "docs/molecule.md")  # with tests of their own, of what comes out
@@ -70,12 +71,23 @@ def ten_lines(page):
     assert np.isfinite(page["free"].at(0.5)).all()
 
 
+def plane(page):
+    """One point of the plane without data: mean of x0, and log Z at a corner by two routes."""
+    assert page["run"].verdict.level in ("good", "usable with weights")
+    assert page["cold"].ess > 0.8
+    assert abs(float(page["cold"].mean(lambda x: x[0])) - float(page["p"] @ page["cells"][:, 0])) < 0.1
+    assert abs(page["value"] - page["truth"]) < 0.05
+    path = trade.evaluation.along_path(page["run"].model, page["target"], page["key"], page["way"], samples=2000)
+    assert abs(path.value - page["truth"]) < 0.1
+
+
 PROMISES = {
     "README.md": ten_lines,
     "docs/simulator.md": simulator,
     "docs/tutorials/evidence.md": posterior_and_evidence,
     "docs/tutorials/first.md": first_family,
     "docs/tutorials/lattice.md": lattice,
+    "docs/tutorials/plane.md": plane,
 }
 
 

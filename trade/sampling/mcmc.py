@@ -11,6 +11,7 @@ import numpy as np
 from jax import Array
 
 from trade import check
+from trade.abstract_condition import ConditionLike
 from trade.errors import TradeError
 from trade.states import shape_of
 from trade.target import AbstractTarget, check_target
@@ -65,7 +66,7 @@ class MarkovChains:
         check.numbers(self, "largest_rhat", low=1)
 
     def sample(
-        self, target: AbstractTarget, key: Array, n: int, c: float, observables: Observables | None = None
+        self, target: AbstractTarget, key: Array, n: int, c: ConditionLike, observables: Observables | None = None
     ) -> tuple[Array, Mixing]:
         """n samples at condition c, a random symmetry applied to each, and how the chains mixed.
 
@@ -96,8 +97,8 @@ class MarkovChains:
         rhat, autocorrelation = _diagnose(half)
         if not rhat <= self.largest_rhat:
             raise TradeError(
-                f"The chains at c = {c:g} have not mixed after {self.pilot} trajectories: R̂ = {rhat:.3f}, and"
-                f" at most {self.largest_rhat:g} is taken. Use a longer pilot run or longer trajectories."
+                f"The chains at {target.condition.show(c)} have not mixed after {self.pilot} trajectories: R̂ ="
+                f" {rhat:.3f}, and at most {self.largest_rhat:g} is taken. Use a longer pilot or longer trajectories."
             )
         # The pilot's first half is dropped; the rest of the thermalisation is ten autocorrelation times.
         extra = int(np.ceil(10 * autocorrelation))
@@ -128,7 +129,7 @@ class _Problem(NamedTuple):
     def watch(self, x: Array) -> Array:
         if self.observables is not None:
             return self.observables(x)
-        return jnp.stack([self.log_density(x), self.target.condition_derivative(x, self.c)])
+        return jnp.hstack([self.log_density(x), self.target.condition_derivative(x, self.c)])
 
 
 class _Seen(NamedTuple):

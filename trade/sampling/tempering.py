@@ -12,6 +12,7 @@ from jax import Array
 from jax.typing import ArrayLike
 
 from trade import check
+from trade.condition import check_condition
 from trade.errors import TradeError
 from trade.sampling.mcmc import tune
 from trade.target import AbstractTarget, check_target
@@ -83,7 +84,7 @@ class ReplicaExchange:
         at = [target.condition.check(c) for c in at]
         if not at:
             raise TradeError("at must hold one condition or more, got none.")
-        ladder = target.condition.grid(self.rungs)
+        ladder = check_condition(target.condition, single="a ladder").grid(self.rungs)
         rungs = [int(np.argmin(np.abs(ladder - c))) for c in at]
         for c, i in zip(at, rungs, strict=True):
             if not np.isclose(ladder[i], c, rtol=1e-6):

@@ -4,6 +4,7 @@ from trade.target import boltzmann, power
 from trade.targets.augmented import Augmented
 from trade.targets.bridge import Bridge, bridge
 from trade.targets.gaussian_mixture import GaussianMixture, six_modes
+from trade.targets.lennard_jones import LennardJones
 from trade.targets.multiwell import MultiWell
 from trade.targets.power_posterior import PowerPosterior
 from trade.targets.scalar_field import ScalarField
@@ -13,6 +14,7 @@ __all__ = [
     "Augmented",
     "Bridge",
     "GaussianMixture",
+    "LennardJones",
     "MultiWell",
     "PowerPosterior",
     "ScalarField",

@@ -1,0 +1,115 @@
+"""φ⁴ over κ and λ, and a Lennard-Jones crystal over temperature and pressure, beside Markov chains."""
+
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jax import Array
+
+import trade
+from benchmarks.axes_powers import mean_and_deviation
+from benchmarks.axes_run import Options, trained
+from trade import Axes, Condition, check
+from trade.evaluation.free_energy import bennett
+from trade.evaluation.observables import NAMES, observables
+from trade.sampling.mcmc import MarkovChains
+
+
+def phi_four(options: Options) -> dict[str, Any]:
+    """8x8 over κ and λ, data at two points; 6 x 6 conditions, and Markov chains at nine."""
+    axes = Axes(
+        {"kappa": Condition(0.22, 0.32), "coupling": Condition(0.015, 0.03)}, boundary=[(0.25, 0.02), (0.29, 0.02)]
+    )
+    target = trade.targets.ScalarField(8, condition=axes)
+    chains = MarkovChains(chains=500)
+    data = {c: chains.sample(target, jax.random.key(i), 20_000, c)[0] for i, c in enumerate(axes.boundary)}
+    run, about = trained(target, data, options)
+    grid = [tuple(c) for c in axes.grid(6)]
+    ess = [run.weighted(jax.random.key(i), 10_000, c).ess for i, c in enumerate(grid)]
+    found: dict[str, Any] = {"conditions": grid, "ess": ess, "ess_mean": np.mean(ess), "ess_least": min(ess)}
+    checks, previous = [], None
+    order = [tuple(c) for c in axes.grid(3)]
+    for i, c in enumerate(order[j] for j in (0, 1, 2, 5, 4, 3, 6, 7, 8)):  # neighbours follow each other
+        samples, _ = chains.sample(target, jax.random.key(100 + i), 20_000, c)
+        weighted = run.weighted(jax.random.key(200 + i), 20_000, c)
+        own, truth = observables(target, weighted.x, c, weighted.log_weight), observables(target, samples, c)
+        row = {
+            "c": c,
+            "ess": weighted.ess,
+            "sigmas": {n: (own[n].value - truth[n].value) / np.hypot(own[n].error, truth[n].error) for n in NAMES},
+        }
+        row |= {"model": {n: tuple(own[n]) for n in NAMES}, "hmc": {n: tuple(truth[n]) for n in NAMES}}
+        log_z = trade.evaluation.quality(weighted.log_weight)
+        if previous is not None:
+            c0, samples0, log_z0 = previous
+            there, here = (jax.vmap(lambda x, a=a: target.log_density(x, jnp.asarray(a))) for a in (c, c0))
+            bar = bennett(there(samples0) - here(samples0), there(samples) - here(samples))
+            value, error = log_z.log_z - log_z0.log_z, np.hypot(log_z.log_z_error, log_z0.log_z_error)
+            row |= {
+                "log_z_step": (value, error),
+                "log_z_bennett": tuple(bar),
+                "log_z_sigmas": (value - bar.value) / np.hypot(error, bar.error),
+            }
+        checks.append(row)
+        previous = c, samples, log_z
+    return about | found | {"checks": checks}
+
+
+def crystal(options: Options) -> dict[str, Any]:
+    """32 particles over a rectangle of temperature and pressure, data at its middle."""
+    target = trade.targets.LennardJones()
+    axes = target.condition
+    chains = MarkovChains(chains=250)
+    data = {c: chains.sample(target, jax.random.key(i), 100_000, c)[0] for i, c in enumerate(axes.boundary)}
+    run, about = trained(target, data, options)
+    grid = [tuple(c) for c in axes.grid(5)]
+    ess = [run.weighted(jax.random.key(i), 10_000, c).ess for i, c in enumerate(grid)]
+    corners = [tuple(c) for c in axes.grid(2)]
+    checks, samples, logs = [], [], []
+    for i, c in enumerate(corners):
+        kept, mixing = chains.sample(target, jax.random.key(100 + i), 20_000, c)
+        weighted = run.weighted(jax.random.key(200 + i), 40_000, c)
+        row: dict[str, Any] = {"c": c, "ess": weighted.ess, "rhat": mixing.rhat}
+        for name, function in (("volume", target.volume), ("energy", target.energy)):
+            own = mean_and_deviation(jax.vmap(function)(weighted.x), weighted.log_weight, 1.0)[0]
+            truth = mean_and_deviation(jax.vmap(function)(kept), None, mixing.effective)[0]
+            row[name] = {"model": own, "hmc": truth, "sigmas": (own[0] - truth[0]) / np.hypot(own[1], truth[1])}
+        checks.append(row)
+        samples.append(kept)
+        logs.append(trade.evaluation.quality(weighted.log_weight))
+    return (
+        about
+        | {"conditions": grid, "ess": ess, "ess_least": min(ess), "ess_mean": np.mean(ess), "checks": checks}
+        | {
+            "log_z": _against_mbar(
+                target, [axes.boundary[0], *corners], [data[axes.boundary[0]][:20_000], *samples], logs
+            )
+        }
+    )
+
+
+def _against_mbar(target: Any, places: list[Any], samples: list[Array], logs: list[Any]) -> list[dict[str, Any]]:
+    """log Z between corners: by weights, and by MBAR over the simulations at the corners and the middle."""
+    pymbar = check.library("pymbar")
+
+    everything = jnp.concatenate([jnp.asarray(s) for s in samples])
+    u = np.stack(
+        [-np.asarray(jax.vmap(lambda x, c=c: target.log_density(x, jnp.asarray(c)))(everything)) for c in places]
+    )
+    with jax.enable_x64(True):
+        found = pymbar.MBAR(u.astype(np.float64), [len(s) for s in samples]).compute_free_energy_differences()
+    rows = []
+    for i in range(1, len(logs)):
+        own, error = logs[i].log_z - logs[0].log_z, np.hypot(logs[i].log_z_error, logs[0].log_z_error)
+        value, sigma = -found["Delta_f"][1, 1 + i], found["dDelta_f"][1, 1 + i]
+        rows.append(
+            {
+                "from": places[1],
+                "to": places[1 + i],
+                "model": (own, error),
+                "mbar": (value, sigma),
+                "sigmas": (own - value) / np.hypot(error, sigma),
+            }
+        )
+    return rows

@@ -1,0 +1,118 @@
+"""A Lennard-Jones crystal in a periodic box whose volume fluctuates: temperature and pressure."""
+
+import equinox as eqx
+import jax.numpy as jnp
+import numpy as np
+from jax import Array
+
+from trade import check
+from trade.abstract_condition import AbstractCondition
+from trade.axes import Axes, check_axes
+from trade.condition import Condition, check_condition
+from trade.target import AbstractTarget
+
+WIDTH = 0.02  # unit of displacements, as a part of the box, and of log V: states are of order one
+SOLID = Axes({"T": Condition(0.3, 0.6), "P": Condition(1.0, 5.0, scale="linear")}, boundary=(0.45, 3.0))
+
+
+class LennardJones(AbstractTarget):
+    """q(s, V|T, P) = V^(N+1) exp(-(U + P V)/T): N particles near the sites of a face-centred cubic crystal.
+
+    A state has the displacements of all particles but the last from their sites, as parts of the box, then log V
+    less its value at density one; all in units of 0.02. The last particle stays at its site: that takes out
+    translations, and N + 1 powers of the volume remain, one of them of log V as the coordinate. Particles have
+    names, and keep their sites: one phase. Each pair interacts by its nearest images, 4 (r⁻¹² - r⁻⁶), in reduced units.
+
+    Args:
+        cells: Cubic cells along each side of the box; there are four particles in each.
+        condition: ``trade.Axes`` with the names ``T`` and ``P``, or a temperature alone at the given pressure.
+        pressure: Where it is not part of the condition.
+    """
+
+    cells: int = eqx.field(static=True)
+    condition: AbstractCondition = eqx.field(static=True)
+    pressure: float = eqx.field(static=True)
+
+    def __init__(
+        self,
+        cells: int = 2,
+        condition: AbstractCondition = SOLID,
+        pressure: float = 1.0,
+    ) -> None:
+        self.cells = check.integer(cells, "LennardJones cells")
+        check_axes(condition, "LennardJones", "T", "P")
+        check_condition(condition["T"] if isinstance(condition, Axes) else condition, positive="a temperature")
+        self.pressure = check.number(pressure, "LennardJones pressure")
+        self.condition = condition
+
+    @property
+    def particles(self) -> int:
+        """N."""
+        return 4 * self.cells**3
+
+    @property
+    def shape(self) -> tuple[int, ...]:
+        """Three coordinates of all particles but one, and one for the volume."""
+        return (3 * (self.particles - 1) + 1,)
+
+    @property
+    def sites(self) -> np.ndarray:
+        """Where the particles of the perfect crystal are, as parts of the box, of shape (N, 3)."""
+        basis = np.array([[0.0, 0.0, 0.0], [0.5, 0.5, 0.0], [0.5, 0.0, 0.5], [0.0, 0.5, 0.5]])
+        corners = np.stack(np.meshgrid(*[np.arange(self.cells)] * 3, indexing="ij"), axis=-1).reshape(-1, 1, 3)
+        return ((corners + basis) / self.cells).reshape(-1, 3)
+
+    def config(self) -> dict:
+        """The constructor's arguments."""
+        return {"cells": self.cells, "condition": self.condition, "pressure": self.pressure}
+
+    def volume(self, x: Array) -> Array:
+        """V of a state.
+
+        Args:
+            x: One state.
+
+        Returns:
+            A scalar, in reduced units.
+        """
+        return self.particles * jnp.exp(WIDTH * x[-1])
+
+    def energy(self, x: Array) -> Array:
+        """U of a state.
+
+        Args:
+            x: One state.
+
+        Returns:
+            A scalar, in reduced units.
+        """
+        n = self.particles
+        moved = jnp.concatenate([WIDTH * x[:-1].reshape(n - 1, 3), jnp.zeros((1, 3), x.dtype)])
+        first, second = np.triu_indices(n, 1)
+        between = np.asarray(self.sites[first] - self.sites[second], np.float64)
+        away = jnp.asarray(between, x.dtype) + moved[first] - moved[second]
+        away = away - jnp.round(away)  # of the nearest images
+        inverse = self.volume(x) ** (-2.0 / 3.0) / jnp.maximum(jnp.sum(away**2, axis=-1), 1e-6)
+        sixth = jnp.minimum(inverse, 4.0) ** 3  # a clash is a large but finite energy
+        return 4.0 * jnp.sum(sixth * (sixth - 1.0))
+
+    def _parameters(self, c: Array) -> tuple[Array, Array | float]:
+        """Temperature and pressure of a condition."""
+        at = self.condition.point(c)
+        return (at.T, at.P) if isinstance(self.condition, Axes) else (at, self.pressure)
+
+    def log_density(self, x: Array, c: Array, y: Array | None = None) -> Array:
+        """-(U + P V)/T + (N + 1) log V, up to a constant."""
+        temperature, pressure = self._parameters(c)
+        enthalpy = self.energy(x) + pressure * self.volume(x)
+        return -enthalpy / temperature + (self.particles + 1) * WIDTH * x[-1]
+
+    def condition_derivative(self, x: Array, c: Array, y: Array | None = None) -> Array:
+        """∂_T log q = (U + P V)/T², and ∂_P log q = -V/T."""
+        temperature, pressure = self._parameters(c)
+        volume = self.volume(x)
+        by_temperature = (self.energy(x) + pressure * volume) / temperature**2
+        if not isinstance(self.condition, Axes):
+            return by_temperature
+        found = {"T": by_temperature, "P": -volume / temperature}
+        return jnp.stack([found[name] for name in self.condition.names])
