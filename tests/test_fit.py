@@ -393,7 +393,7 @@ REFUSED = {
     "data at no boundary": ({"data": {0.5: GOOD}}, "data was given at c = 0.5, which is no boundary"),
     "data that are no dictionary": ({"data": GOOD}, "data must be a dictionary"),
     "data with an observation": ({"data": {1.0: (GOOD, GOOD)}}, "data at c = 1 must be samples without"),
-    "a missing boundary": ({"target": TWO}, "data is missing at the boundary value 0.25"),
+    "a missing boundary": ({"target": TWO}, "data is missing at a boundary value, c = 0.25"),
     "no data at all": ({"data": None}, "needs data"),
     "all data held out": ({"held_out": 1.0}, "held_out must be a fraction of the data"),
     "less than nothing held out": ({"held_out": -0.1}, "held_out must be a fraction of the data"),

@@ -37,7 +37,7 @@ def make_problem(target: AbstractTarget, data: Data | None, *, charted: bool = F
             )
     missing = [b for b in condition.boundary if not any(_same(c, b) for c in checked)]
     if checked and missing:
-        raise TradeError(f"data is missing at the boundary value {condition.show(missing[0])}.")
+        raise TradeError(f"data is missing at a boundary value, {condition.show(missing[0])}.")
     ordered = [checked[c] for c in sorted(checked)]
     if ordered and target.has_density:
         head = [None if v is None else v[:256] for v in ordered[0]]

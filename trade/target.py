@@ -284,6 +284,7 @@ class Target(AbstractTarget):
         log_partition: ``f(c)``: exact log Z, if known.
 
     Example:
+        >>> from trade import Condition
         >>> target = Target(lambda x, T: -(x**4).sum() / T, (2,), Condition(0.5, 1.0))
         >>> float(target.score(jnp.ones(2), target.condition.chart(1.0)))  # E/T dlogT/du
         0.693147...
