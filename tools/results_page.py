@@ -13,6 +13,7 @@ import sys
 from pathlib import Path
 from typing import Any
 
+from results_more import several_axes, without_data, zoo
 from results_text import CAPTIONS, COMPARED, EARLIER, METRICS, OBSERVABLES, SECTIONS, Section
 
 ROOT = Path(__file__).parent.parent
@@ -29,7 +30,10 @@ def main(arguments: list[str]) -> None:
     """Write, or check."""
     files = {
         name: json.loads((RESULTS / name / "results.json").read_text())
-        for name in [*SECTIONS, *sorted(p.parent.name for p in RESULTS.glob("*/results.json"))]
+        for name in [
+            *SECTIONS,
+            *sorted(p.parent.name for p in RESULTS.glob("*/results.json") if p.parent.name != "zoo"),
+        ]
         if (RESULTS / name / "results.json").exists()
     }
     speed = RESULTS / "benchmarks.json"
@@ -305,6 +309,7 @@ def results_page(files: dict[str, dict[str, Any]], speed: dict[str, Any]) -> str
     ]
     for name, results in files.items():
         parts += section(name, results)
+    parts += [*zoo(RESULTS / "zoo"), *without_data(RESULTS / "without_data"), *several_axes(RESULTS / "several_axes")]
     if speed:
         parts += benchmarks(speed)
     return "\n\n".join(parts) + "\n"

@@ -1,0 +1,170 @@
+"""Sections of ``docs/results.md`` for results with a file for each problem: without data, several axes, the zoo."""
+
+import json
+from pathlib import Path
+from typing import Any
+
+Entry = dict[str, Any]
+
+
+def entries(folder: Path) -> dict[str, Entry]:
+    """The files of a folder by the name of their problem."""
+    return {path.stem: json.loads(path.read_text()) for path in sorted(folder.glob("*.json"))}
+
+
+def percent(value: float) -> str:
+    """As the tables print it."""
+    return f"{100 * value:.1f} %"
+
+
+def table(head: tuple[str, ...], rows: list[tuple[str, ...]]) -> str:
+    """A table of Markdown."""
+    lines = ["| " + " | ".join(head) + " |", "|---" * len(head) + "|"]
+    return "\n".join(lines + ["| " + " | ".join(row) + " |" for row in rows])
+
+
+def origin(found: dict[str, Entry]) -> str:
+    """Where each file comes from, said once where all agree."""
+    said: dict[tuple[str, str, str], list[str]] = {}
+    for name, e in found.items():
+        said.setdefault((e["hardware"], e["jax"], e["commit"]), []).append(name)
+
+    def one(about: tuple[str, str, str], names: list[str]) -> str:
+        digits, *rest = about[2].split("-")
+        text = f"{about[0]}, JAX {about[1]}, commit {'-'.join([digits[:7], *rest])}"
+        return text if len(said) == 1 else f"{', '.join(names)}: {text}"
+
+    return "; ".join(one(*pair) for pair in said.items()) + "."
+
+
+def without_data(folder: Path) -> list[str]:
+    """Posteriors from their priors, densities by the bridge, and the ring."""
+    found = entries(folder)
+    if not found:
+        return []
+    rows = []
+    for name, e in found.items():
+        exact = f"{e['error']:+.4f} ± {e['sigma']:.4f}" if "error" in e else ""
+        more = ""
+        if "right_wells_worst" in e:
+            more = f"wells off by at most {percent(e['right_wells_worst'])}"
+        elif "modes_lost" in e:
+            more = f"{e['modes_lost']} modes lost, the weakest has {percent(e['least_share_of_a_mode'])} of its share"
+        elif "ess_boundary" in e:
+            more = f"at the data {percent(e['ess_boundary'])}"
+        ess = e["ess"] if "ess" in e else e["ess_least"]
+        level = e["verdict"] if isinstance(e["verdict"], str) else e["verdict"]["level"]
+        rows.append((name, percent(ess), exact, more, str(e["steps"]), f"{e['seconds']:.0f}", level))
+    head = ("problem", "ESS", "error of log Z or evidence", "", "steps", "seconds", "verdict")
+    return [
+        "## Without a sample of the target",
+        "Ten linear regressions from draws of their priors (the evidence is known), the 32-dimensional many-well of the "
+        "FAB paper and a mixture of forty Gaussians by the bridge from a Gaussian; and the ring whose radius grows from 1, "
+        "the data, to 3. Nothing is chosen. The ESS is that of the density that is wanted; of the ring the least over the "
+        "range.",
+        f"`python -m benchmarks.without_data`, {origin(found)}",
+        table(head, rows),
+    ]
+
+
+def several_axes(folder: Path) -> list[str]:
+    """Families with two and three parameters."""
+    found = entries(folder)
+    if not found:
+        return []
+    parts = [
+        "## Several axes",
+        "One flow for every point of a region, data at one point of it (of φ⁴ at two). Nothing is chosen. σ is the common "
+        "standard error of a number and of what it stands beside.",
+        f"`python -m benchmarks.several_axes`, {origin(found)}",
+    ]
+    rows = []
+    for name, e in found.items():
+        if "kl_most" in e:
+            what = f"KL ≤ {e['kl_most']:.4f} at {len(e['kl'])} points"
+            truth = (
+                f"log Z within 2 σ at {percent(e['importance']['within_two_sigma'])} of"
+                f" {e['importance']['points']} points (integral: {percent(e['integral']['within_two_sigma'])});"
+                f" three paths differ by at most {e['paths_differ_sigmas']:.1f} σ"
+            )
+        elif "sigmas_most" in e:
+            least = min(c["ess"] for c in e["checks"])
+            what = f"least ESS {percent(least)} at five points"
+            sigmas = [abs(s) for c in e["checks"] for q in c["quantities"].values() for s in q["sigmas"]]
+            near = f"{sum(s <= 2 for s in sigmas)} of {len(sigmas)} numbers within 2 σ of HMC"
+            truth = f"{near}, the worst {max(sigmas):.1f} σ"
+        elif "ess_least" in e:
+            what = f"ESS {percent(e['ess_mean'])} on average, least {percent(e['ess_least'])}, {len(e['ess'])} points"
+            sigmas = [abs(s) for c in e["checks"] for s in c.get("sigmas", {}).values()]
+            sigmas += [abs(c[k]["sigmas"]) for c in e["checks"] for k in ("volume", "energy") if k in c]
+            logs = [abs(c["log_z_sigmas"]) for c in e["checks"] if "log_z_sigmas" in c]
+            logs += [abs(r["sigmas"]) for r in e.get("log_z", [])]
+            truth = (
+                f"{sum(s <= 2 for s in sigmas)} of {len(sigmas)} observables within 2 σ of HMC;"
+                f" {sum(s <= 2 for s in logs)} of {len(logs)} differences of log Z"
+            )
+        else:
+            continue
+        rows.append((name, what, truth, str(e["steps"]), f"{e['seconds']:.0f}", e["verdict"].split(";")[0]))
+    parts.append(table(("family", "model", "beside the truth", "steps", "seconds", "verdict"), rows))
+    if "cost" in found:
+        ratios = found["cost"]["ratio_to_one_axis"]
+        parts.append(
+            f"A step with two axes takes {ratios['2']:.2f} times one with one axis, with three {ratios['3']:.2f}."
+        )
+    for name, title in (("o-rings", "O-rings"), ("eight-schools", "Eight schools")):
+        if name in found:
+            parts += sensitivity(folder, name, title, found[name]["sensitivity"])
+    return parts
+
+
+def sensitivity(folder: Path, name: str, title: str, e: Entry) -> list[str]:
+    """The map over powers of prior and likelihood, and what is known locally."""
+    rows = []
+    for label, slopes in e["slopes_at_1_1"].items():
+        local = (e["psense"] or {}).get(label)
+        numbers = [f"{slopes[axis]:+.3f}" for axis in ("alpha", "beta")]
+        numbers += ["", ""] if local is None else [f"{local[kind]:.3f}" for kind in ("prior", "likelihood")]
+        rows.append((label, *numbers))
+    head = ("quantity", "d mean/dα", "d mean/dβ", "psense, prior", "psense, likelihood")
+    caption = f"{title}: posterior means over the powers of prior and likelihood, from samples at (1, 1) alone."
+    return [
+        f"### {title}: how much an answer owes to prior and likelihood",
+        "Derivatives of posterior means at α = β = 1, beside the local sensitivity of ArviZ (`psense`) from the same "
+        "samples.",
+        table(head, rows),
+        f"![{caption}](../results/{folder.name}/{name}.png)",
+        f"*{caption}*",
+    ]
+
+
+def zoo(folder: Path) -> list[str]:
+    """Problems that no setting was chosen for, by every method that was run."""
+    path = folder / "results.json"
+    if not path.exists():
+        return []
+    content = json.loads(path.read_text())
+    rows = []
+    for e in content["entries"]:
+        if "failed" in e:
+            rows.append((e["problem"], e["method"], "failed", "", "", "", "", ""))
+            continue
+        kl = "" if e.get("kl_most") is None else f"{e['kl_most']:.4f}"
+        off = "" if e.get("log_z_rms_sigmas") is None else f"{e['log_z_rms_sigmas']:.1f}"
+        own = e.get("verdict", {}).get("level", "")
+        numbers = (
+            percent(e["ess_least"] or 0.0),
+            percent(e["ess_boundary"] or 0.0),
+            kl,
+            off,
+            f"{e['seconds']:.0f}",
+            own,
+        )
+        rows.append((e["problem"] + (" *" if e["unseen"] else ""), e["method"], *numbers))
+    head = ("problem", "method", "least ESS", "ESS at c₀", "largest KL", "log Z / σ, rms", "seconds", "verdict")
+    return [
+        "## The zoo",
+        "Problems of the kinds users have, nothing chosen. A star marks those that no setting was ever chosen on.",
+        f"`{content['command']}`, {origin({'zoo': content})}",
+        table(head, rows),
+    ]
