@@ -6,7 +6,7 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 from flowjax.distributions import AbstractDistribution
-from helpers import KEY, clock_at, precision, problem_of
+from small_problems import KEY, clock_at, precision, problem_of
 
 import trade
 from trade import Adam, Axes, Condition, Schedule, Target, Trade, TradeError
@@ -161,7 +161,7 @@ WRONG = {
 
 
 def _flow_of_one():
-    from helpers import LinearGaussian
+    from small_problems import LinearGaussian
 
     return LinearGaussian()
 

@@ -3,7 +3,7 @@
 import jax.numpy as jnp
 import numpy as np
 import pytest
-from helpers import clock_at
+from small_problems import clock_at
 
 from trade import TradeError
 from trade.objectives import Fixed, GradientNorm, Ramp, StepBack

@@ -9,8 +9,8 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 from flowjax.bijections import Reshape
-from helpers import KEY, TINY, all_finite, cast, noisy, precision
 from paramax import unwrap
+from small_problems import KEY, TINY, all_finite, cast, noisy, precision
 
 from trade.flows import (
     Adapter,

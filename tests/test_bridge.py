@@ -5,7 +5,7 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 from flowjax.distributions import Normal, Uniform
-from helpers import KEY, LinearGaussian
+from small_problems import KEY, LinearGaussian
 
 from trade import Adam, Condition, Schedule, TradeError, bridge, fit
 from trade.objectives.density import TrueDensity

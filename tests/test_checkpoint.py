@@ -6,7 +6,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
-from helpers import LinearGaussian
+from small_problems import LinearGaussian
 
 from trade import TradeError, files
 from trade.files import load_tree, read_json, save_tree, write_bytes, write_json, write_sealed

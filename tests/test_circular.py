@@ -7,8 +7,8 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
-from helpers import KEY, TINY, cast, noisy, precision
 from paramax import unwrap
+from small_problems import KEY, TINY, cast, noisy, precision
 
 from trade import Adam, Condition, Model, Target, Trade, TradeError, fit, load
 from trade.flows import CircularCoupling, CircularFlow, PowerScaled, SteerableCoupling, adapt_to_data

@@ -17,7 +17,7 @@ PROBLEM = f"""
 import sys
 sys.path.insert(0, {os.path.dirname(__file__)!r})
 import numpy as np, trade
-from helpers import LinearGaussian, data_at, minus_quadratic
+from small_problems import LinearGaussian, data_at, minus_quadratic
 
 target = trade.Target(minus_quadratic, (1,), trade.Condition(0.25, 1.0))
 data = {{1.0: data_at(1.0, n=400)}}

@@ -1,7 +1,7 @@
 import jax.numpy as jnp
 import numpy as np
 import pytest
-from helpers import precision
+from small_problems import precision
 
 from trade import Condition, TradeError
 

@@ -4,8 +4,8 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
-from helpers import clock_at, family, problem_of
 from scipy.stats import kstest
+from small_problems import clock_at, family, problem_of
 
 from trade import Condition, Target, TradeError
 from trade.objectives import CausalGrid, Frontier, GrowingInterval, Widening

@@ -4,7 +4,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
-from helpers import gaussian_family, small_flow
+from small_problems import gaussian_family, small_flow
 
 from trade import Model, TradeError
 from trade.sampling.correction import accepted_index, integrated_autocorrelation, metropolis

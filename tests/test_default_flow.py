@@ -5,7 +5,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
-from helpers import KEY
+from small_problems import KEY
 
 from trade import Condition, Model, Target, TradeError
 from trade.config import is_registered

@@ -1,6 +1,6 @@
 import numpy as np
 import pytest
-from helpers import KEY, gaussian_family, small_flow
+from small_problems import KEY, gaussian_family, small_flow
 
 from trade import Model, TradeError
 from trade.evaluation.divergence import bootstrap, forward_kl, grid_kl, negative_log_likelihood

@@ -4,7 +4,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
-from helpers import LinearGaussian, clock_at, data_at, log_normal, problem_of
+from small_problems import LinearGaussian, clock_at, data_at, log_normal, problem_of
 
 from trade import Condition, Target, TradeError
 from trade.objectives import (

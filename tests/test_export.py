@@ -6,8 +6,8 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
-from helpers import LinearGaussian, data_at, family, random_gaussian
 from scipy.integrate import quad
+from small_problems import LinearGaussian, data_at, family, random_gaussian
 from test_cli_wrong import called
 
 import trade

@@ -7,9 +7,9 @@ import sys
 
 import jax
 import pytest
-from helpers import LinearGaussian, data_at, family
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from small_problems import LinearGaussian, data_at, family
 
 from trade import Adam, Run, Schedule, TradeError, files, fit, load
 from trade.files import check_directory, check_output, locked, moved_aside, read_sealed, write_bytes, write_sealed

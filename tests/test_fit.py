@@ -14,7 +14,7 @@ import numpy as np
 import optax
 import pytest
 from flowjax.distributions import StandardNormal
-from helpers import (
+from small_problems import (
     LinearGaussian,
     cast,
     data_at,
@@ -135,7 +135,7 @@ def reference(tmp_path_factory):
 KILLED = """
 import sys, time
 sys.path.insert(0, sys.argv[2])
-from helpers import stateful_run
+from small_problems import stateful_run
 from trade.training.checkpoint import Checkpoints
 
 save = Checkpoints.save

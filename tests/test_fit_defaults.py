@@ -9,7 +9,7 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 from flowjax.distributions import AbstractDistribution
-from helpers import TINY, LinearGaussian, data_at, family, gaussian_family, minus_quadratic
+from small_problems import TINY, LinearGaussian, data_at, family, gaussian_family, minus_quadratic
 
 from trade import Adam, Condition, NonFiniteError, Schedule, Target, TradeError, fit, load
 from trade.data import hold_out, make_problem, sampled

@@ -5,9 +5,9 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
-from helpers import KEY, cast, noisy, precision, small_flow
 from paramax import unwrap
 from scipy.stats import norm
+from small_problems import KEY, cast, noisy, precision, small_flow
 
 from trade import Condition
 from trade.flows import (

@@ -7,9 +7,9 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 from flowjax.bijections import Chain
-from helpers import KEY, TINY, noisy, small_flow
 from paramax import unwrap
 from scipy.stats import norm
+from small_problems import KEY, TINY, noisy, small_flow
 
 from trade import Condition, Model, Target, TradeError, fit, load
 from trade.flows import (

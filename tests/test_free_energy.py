@@ -3,7 +3,7 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 from flowjax.distributions import AbstractDistribution
-from helpers import KEY, gaussian_family, small_flow
+from small_problems import KEY, gaussian_family, small_flow
 
 from trade import Condition, Model, TradeError
 from trade.evaluation.free_energy import (

@@ -6,8 +6,8 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
-from helpers import clock_at, problem_of
 from scipy.stats import kstest
+from small_problems import clock_at, problem_of
 
 from trade import Axes, Condition, Target, TradeError
 from trade.objectives import Frontier, Gradient

@@ -7,7 +7,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
-from helpers import At, LinearGaussian, all_finite, clock_at, data_at, family, noisy, problem_of, small_flow
+from small_problems import At, LinearGaussian, all_finite, clock_at, data_at, family, noisy, problem_of, small_flow
 
 from trade import Target, TradeError
 from trade.flows import PowerScaled

@@ -2,7 +2,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
-from helpers import KEY, gaussian_family, small_flow
+from small_problems import KEY, gaussian_family, small_flow
 
 from trade import Model, Target
 from trade.sampling.importance import log_density_batch, weighted_samples

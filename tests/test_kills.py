@@ -8,7 +8,7 @@ import time
 from pathlib import Path
 
 import pytest
-from helpers import stateful_run
+from small_problems import stateful_run
 
 from trade import files
 
@@ -17,7 +17,7 @@ CHILD = """
 import sys, time
 sys.path.insert(0, sys.argv[2])
 from pathlib import Path
-from helpers import stateful_run
+from small_problems import stateful_run
 from trade import files
 
 files.os.fsync = lambda handle: time.sleep(0.03)  # the moment between writing and renaming lasts

@@ -5,7 +5,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
-from helpers import (
+from small_problems import (
     At,
     LinearGaussian,
     clock_at,

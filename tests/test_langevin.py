@@ -4,7 +4,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
-from helpers import KEY, precision
+from small_problems import KEY, precision
 
 from trade import Condition, TradeError
 from trade.targets.molecule.alanine_dipeptide import AlanineDipeptide

@@ -5,7 +5,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
-from helpers import KEY, noisy
+from small_problems import KEY, noisy
 
 from trade import Condition, Model, TradeError
 from trade.flows import Convolutional, ConvolutionalFlow, LatticeFlow, adapt_to_data, on_lattice

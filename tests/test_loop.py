@@ -8,7 +8,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
-from helpers import LinearGaussian, data_at, family, problem_of
+from small_problems import LinearGaussian, data_at, family, problem_of
 
 from trade import Adam, NonFiniteError, Schedule, Trade, fit
 from trade.fit import stack

@@ -4,7 +4,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
-from helpers import gaussian_family
+from small_problems import gaussian_family
 
 from trade import Condition, Target, TradeError
 from trade.sampling.mcmc import MarkovChains, _diagnose

@@ -4,7 +4,7 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 from flowjax.distributions import StandardNormal
-from helpers import KEY, cast, gaussian_family, noisy, precision, small_flow
+from small_problems import KEY, cast, gaussian_family, noisy, precision, small_flow
 
 from trade import Condition, Model, TradeError
 from trade import model as module

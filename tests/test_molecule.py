@@ -5,8 +5,8 @@ import jax.numpy as jnp
 import numpy as np
 import openmm
 import pytest
-from helpers import precision
 from openmm import app, unit
+from small_problems import precision
 
 from trade import TradeError
 from trade.targets.molecule import alanine_dipeptide as alanine

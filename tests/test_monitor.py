@@ -4,7 +4,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
-from helpers import LinearGaussian, data_at, family, log_normal, problem_of, small_flow
+from small_problems import LinearGaussian, data_at, family, log_normal, problem_of, small_flow
 
 from trade import Condition, Target
 from trade.evaluation.monitor import LEAST_ESS, Monitor

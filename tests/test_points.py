@@ -7,8 +7,8 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
-from helpers import TINY, LinearGaussian, noisy, small_flow
 from scipy.stats import kstest, norm
+from small_problems import TINY, LinearGaussian, noisy, small_flow
 
 from trade import Condition, TradeError
 from trade.flows import CircularFlow, PowerScaled

@@ -4,7 +4,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
-from helpers import TINY, noisy, precision
+from small_problems import TINY, noisy, precision
 
 from trade import Adam, Condition, Model, Trade, TradeError, fit
 from trade.evaluation.calibration import uniformity_error

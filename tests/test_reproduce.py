@@ -7,7 +7,7 @@ import equinox as eqx
 import jax
 import numpy as np
 import pytest
-from helpers import gaussian_family, small_flow
+from small_problems import gaussian_family, small_flow
 
 from trade import Adam, TradeError
 from trade.data import make_problem

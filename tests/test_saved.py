@@ -12,7 +12,7 @@ import numpy as np
 import pytest
 from flowjax.distributions import StandardNormal
 from flowjax.flows import coupling_flow
-from helpers import data_at, family, noisy, problem_of, small_flow
+from small_problems import data_at, family, noisy, problem_of, small_flow
 
 import trade
 from trade import Adam, Model, Run, Schedule, Trade, TradeError, files, saved

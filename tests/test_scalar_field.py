@@ -4,7 +4,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
-from helpers import precision
+from small_problems import precision
 
 from trade import TradeError
 from trade.targets import ScalarField

@@ -6,7 +6,7 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 from flowjax.bijections import RationalQuadraticSpline
-from helpers import all_finite, precision
+from small_problems import all_finite, precision
 
 from trade.flows import spline
 

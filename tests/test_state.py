@@ -8,8 +8,8 @@ import jax.numpy as jnp
 import numpy as np
 import optax
 import pytest
-from helpers import LinearGaussian, clock_at, data_at, family, problem_of, small_flow
 from paramax import non_trainable
+from small_problems import LinearGaussian, clock_at, data_at, family, problem_of, small_flow
 
 from trade import Adam, Trade
 from trade.flows.coupling import LONG_RUN

@@ -2,7 +2,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
-from helpers import KEY, gaussian_family, precision
+from small_problems import KEY, gaussian_family, precision
 
 from trade import Condition, Target, TradeError
 from trade.data import check_condition_dependence, with_knee

@@ -4,8 +4,8 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
-from helpers import KEY
 from scipy.stats import multivariate_normal
+from small_problems import KEY
 
 from trade import Condition, Target, TradeError
 from trade.target import AbstractTarget

@@ -7,7 +7,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
-from helpers import LinearGaussian, clock_at, data_at, family, problem_of
+from small_problems import LinearGaussian, clock_at, data_at, family, problem_of
 
 import trade
 from trade import Adam, Trade, TradeError

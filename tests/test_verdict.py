@@ -4,10 +4,10 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
-from helpers import LinearGaussian, data_at, family, noisy
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from scipy.stats import genpareto
+from small_problems import LinearGaussian, data_at, family, noisy
 
 import trade
 from trade import Condition, Model, NonFiniteError, Target, Trade, TradeError

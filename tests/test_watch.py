@@ -6,7 +6,7 @@ import equinox as eqx
 import jax.numpy as jnp
 import numpy as np
 import pytest
-from helpers import LinearGaussian
+from small_problems import LinearGaussian
 
 from trade import TradeError
 from trade.fit import stack

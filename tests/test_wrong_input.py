@@ -7,7 +7,7 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 from flowjax.distributions import Normal as FlowjaxNormal
-from helpers import LinearGaussian, family
+from small_problems import LinearGaussian, family
 
 import trade
 from trade import Condition, Model, Target, TradeError, bridge

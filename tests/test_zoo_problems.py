@@ -6,7 +6,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
-from helpers import KEY
+from small_problems import KEY
 
 from benchmarks.problems import PROBLEMS
 

@@ -58,10 +58,10 @@ def without_data(folder: Path) -> list[str]:
     head = ("problem", "ESS", "error of log Z or evidence", "", "steps", "seconds", "verdict")
     return [
         "## Without a sample of the target",
-        "Ten linear regressions from draws of their priors (the evidence is known), the 32-dimensional many-well of the "
-        "FAB paper and a mixture of forty Gaussians by the bridge from a Gaussian; and the ring whose radius grows from 1, "
-        "the data, to 3. Nothing is chosen. The ESS is that of the density that is wanted; of the ring the least over the "
-        "range.",
+        "Ten linear regressions from draws of their priors (the evidence is known), the 32-dimensional many-well of "
+        "the FAB paper and a mixture of forty Gaussians by the bridge from a Gaussian; and the ring whose radius grows "
+        "from 1, the data, to 3. Nothing is chosen. The ESS is that of the density that is wanted; of the ring the "
+        "least over the range.",
         f"`python -m benchmarks.without_data`, {origin(found)}",
         table(head, rows),
     ]
@@ -74,8 +74,8 @@ def several_axes(folder: Path) -> list[str]:
         return []
     parts = [
         "## Several axes",
-        "One flow for every point of a region, data at one point of it (of φ⁴ at two). Nothing is chosen. σ is the common "
-        "standard error of a number and of what it stands beside.",
+        "One flow for every point of a region, data at one point of it (of φ⁴ at two). Nothing is chosen. σ is the "
+        "common standard error of a number and of what it stands beside.",
         f"`python -m benchmarks.several_axes`, {origin(found)}",
     ]
     rows = []
