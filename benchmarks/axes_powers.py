@@ -138,7 +138,7 @@ def _psense(x: Array, shown: dict[str, Any], scores: dict[str, Array]) -> dict[s
             "log_likelihood": {"likelihood": np.asarray(scores["beta"])[None]},
         }
     )
-    table = arviz_stats.psense_summary(tree, round_to="none")
+    table = arviz_stats.psense_summary(tree, round_to=6)
     return {
         str(n): {"prior": float(row["prior"]), "likelihood": float(row["likelihood"])} for n, row in table.iterrows()
     }
