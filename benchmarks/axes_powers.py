@@ -122,7 +122,12 @@ def _sensitivity(
         label: {axis: float(np.cov(np.asarray(jax.vmap(f)(x)), np.asarray(s))[0, 1]) for axis, s in scores.items()}
         for label, f in shown.items()
     }
-    return {"alpha_and_beta": lines, "means": maps, "slopes_at_1_1": local, "psense": _psense(x, shown, scores)}
+    return {
+        "alpha_and_beta": lines.tolist(),
+        "means": {n: m.tolist() for n, m in maps.items()},
+        "slopes_at_1_1": local,
+        "psense": _psense(x, shown, scores),
+    }
 
 
 def _psense(x: Array, shown: dict[str, Any], scores: dict[str, Array]) -> dict[str, Any] | None:
