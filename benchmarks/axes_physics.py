@@ -61,14 +61,14 @@ def crystal(options: Options) -> dict[str, Any]:
     target = trade.targets.LennardJones()
     axes = target.condition
     chains = MarkovChains(chains=250)
-    data = {c: chains.sample(target, jax.random.key(i), 100_000, c)[0] for i, c in enumerate(axes.boundary)}
+    data = {c: chains.sample(target, jax.random.key(i), 40_000, c)[0] for i, c in enumerate(axes.boundary)}
     run, about = trained(target, data, options)
     grid = [tuple(c) for c in axes.grid(5)]
     ess = [run.weighted(jax.random.key(i), 10_000, c).ess for i, c in enumerate(grid)]
     corners = [tuple(c) for c in axes.grid(2)]
     checks, samples, logs = [], [], []
     for i, c in enumerate(corners):
-        kept, mixing = chains.sample(target, jax.random.key(100 + i), 20_000, c)
+        kept, mixing = chains.sample(target, jax.random.key(100 + i), 10_000, c)
         weighted = run.weighted(jax.random.key(200 + i), 40_000, c)
         row: dict[str, Any] = {"c": c, "ess": weighted.ess, "rhat": mixing.rhat}
         for name, function in (("volume", target.volume), ("energy", target.energy)):
@@ -83,7 +83,7 @@ def crystal(options: Options) -> dict[str, Any]:
         | {"conditions": grid, "ess": ess, "ess_least": min(ess), "ess_mean": np.mean(ess), "checks": checks}
         | {
             "log_z": _against_mbar(
-                target, [axes.boundary[0], *corners], [data[axes.boundary[0]][:20_000], *samples], logs
+                target, [axes.boundary[0], *corners], [data[axes.boundary[0]][:10_000], *samples], logs
             )
         }
     )

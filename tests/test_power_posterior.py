@@ -7,6 +7,7 @@ import pytest
 from small_problems import TINY, noisy, precision
 
 from trade import Adam, Condition, Model, Trade, TradeError, fit
+from trade.data import make_problem
 from trade.evaluation.calibration import uniformity_error
 from trade.flows import MLP, spline_flow
 from trade.objectives import EnergyFree, ForwardKL, Gradient
@@ -64,6 +65,22 @@ def test_outside_the_support_of_the_prior_the_rebuilt_density_is_zero_at_every_p
     assert slope == 0.0
     inside = target.rebuild(jnp.float32(-3.0), 0.9 * outside, power, jnp.float32(1.0), Y)
     np.testing.assert_allclose(inside, -np.log(4.0) + beta * (-3.0 + np.log(4.0)), rtol=1e-6)
+
+
+@pytest.mark.parametrize("beta", [0.5, 2.0])
+def test_where_the_prior_is_less_than_at_any_of_the_data_nothing_is_rebuilt(beta):
+    """A flow's tails fall more slowly than a normal prior: over it they would be all the likelihood there is."""
+    target = PowerPosterior(lambda p: -0.5 * (p**2).sum(), shape=(1,))
+    seen = target.prepared((jnp.array([[-3.0], [0.5]]), jnp.array([[2.0]])))
+    tail, c, c0 = jnp.float32(-8.0), jnp.float32(beta), jnp.float32(1.0)  # of the flow, the same everywhere
+    for x, known in ((0.0, True), (-3.0, True), (3.5, True), (3.7, False), (9.0, False)):
+        before, after = (t.rebuild(tail, jnp.array([x]), c, c0) for t in (target, seen))
+        assert np.isfinite(before)
+        assert (after == before) if known else np.isneginf(after)
+        slope = jax.grad(lambda b, x=x: seen.rebuild(tail, jnp.array([x]), b, c0))(c)
+        assert np.isfinite(slope) and (known or slope == 0.0)
+    problem = make_problem(target, {1.0: np.array([[-3.0], [0.5], [2.0]])})
+    assert np.isneginf(problem.target.rebuild(tail, jnp.array([9.0]), c, c0))
 
 
 def test_one_fixed_data_set_needs_no_observation():

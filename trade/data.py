@@ -46,7 +46,8 @@ def make_problem(target: AbstractTarget, data: Data | None, *, charted: bool = F
         if better != condition:
             target, condition = target.with_condition(better), better
     observations = tuple(y for _, y in ordered if y is not None) if target.observation_shape else None
-    return Problem(target, condition, tuple(x for x, _ in ordered), observations)
+    states = tuple(x for x, _ in ordered)
+    return Problem(target.prepared(states), condition, states, observations)
 
 
 def _same(one: Any, two: Any) -> bool:

@@ -186,6 +186,17 @@ class AbstractTarget(eqx.Module):
         object.__setattr__(other, "condition", condition)
         return other
 
+    def prepared(self, data: tuple[Array, ...]) -> Self:
+        """The target once it has seen the data that a flow is trained on; most learn nothing from them.
+
+        Args:
+            data: States at each boundary value.
+
+        Returns:
+            The target to train with.
+        """
+        return self
+
     def rebuild(self, log_p0: Array, x: Array, c: Array, c0: Array, y: Array | None = None) -> Array:
         """log q(x|c) from log p(x|c0) alone, for energy-free training (Section 4.3.5); refused without a rule.
 

@@ -21,7 +21,8 @@ class LennardJones(AbstractTarget):
     A state has the displacements of all particles but the last from their sites, as parts of the box, then log V
     less its value at density one; all in units of 0.02. The last particle stays at its site: that takes out
     translations, and N + 1 powers of the volume remain, one of them of log V as the coordinate. Particles have
-    names, and keep their sites: one phase. Each pair interacts by its nearest images, 4 (r⁻¹² - r⁻⁶), in reduced units.
+    names, and keep their sites: one phase. Those whose sites are within one and a half cubic cells interact
+    by 4 (r⁻¹² - r⁻⁶), in reduced units: a choice by sites leaves the energy smooth.
 
     Args:
         cells: Cubic cells along each side of the box; there are four particles in each.
@@ -62,6 +63,20 @@ class LennardJones(AbstractTarget):
         corners = np.stack(np.meshgrid(*[np.arange(self.cells)] * 3, indexing="ij"), axis=-1).reshape(-1, 1, 3)
         return ((corners + basis) / self.cells).reshape(-1, 3)
 
+    def bonds(self) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+        """Which particles interact, each pair once, images among them.
+
+        Returns:
+            Both particles of each pair, and the step from the second site to the first as a part of the box, (n, 3).
+        """
+        sites, reach = self.sites, 1.5 / self.cells + 1e-9
+        images = np.stack(np.meshgrid(*[np.arange(-2, 3)] * 3, indexing="ij"), axis=-1).reshape(-1, 3)
+        step = sites[:, None, None] - sites[None, :, None] + images
+        first, second, image = np.nonzero(np.linalg.norm(step, axis=-1) <= reach)
+        # A particle and its own image: one of two opposite ones.
+        once = (first < second) | ((first == second) & (image > len(images) // 2))
+        return first[once], second[once], step[first, second, image][once]
+
     def config(self) -> dict:
         """The constructor's arguments."""
         return {"cells": self.cells, "condition": self.condition, "pressure": self.pressure}
@@ -88,10 +103,8 @@ class LennardJones(AbstractTarget):
         """
         n = self.particles
         moved = jnp.concatenate([WIDTH * x[:-1].reshape(n - 1, 3), jnp.zeros((1, 3), x.dtype)])
-        first, second = np.triu_indices(n, 1)
-        between = np.asarray(self.sites[first] - self.sites[second], np.float64)
-        away = jnp.asarray(between, x.dtype) + moved[first] - moved[second]
-        away = away - jnp.round(away)  # of the nearest images
+        first, second, step = self.bonds()
+        away = jnp.asarray(step, x.dtype) + moved[first] - moved[second]
         inverse = self.volume(x) ** (-2.0 / 3.0) / jnp.maximum(jnp.sum(away**2, axis=-1), 1e-6)
         sixth = jnp.minimum(inverse, 4.0) ** 3  # a clash is a large but finite energy
         return 4.0 * jnp.sum(sixth * (sixth - 1.0))

@@ -1,8 +1,10 @@
 """Power posteriors: p(ψ|y, β) ∝ p(ψ) p(y|ψ)^β for every observation y and every power β (Section 5.2)."""
 
 from collections.abc import Callable
+from copy import copy
 
 import equinox as eqx
+import jax
 import jax.numpy as jnp
 from jax import Array
 
@@ -15,6 +17,7 @@ from trade.states import Bound, as_shape, check_bounds, check_function
 from trade.target import AbstractTarget
 
 IMPOSSIBLE = -1e4  # log of a density that is zero; finite, so that residuals stay so
+MARGIN = 2.0  # nats below the smallest prior of the data
 
 
 class PowerPosterior(AbstractTarget):
@@ -40,6 +43,7 @@ class PowerPosterior(AbstractTarget):
     _observation_shape: tuple[int, ...] | None = eqx.field(static=True)
     condition: AbstractCondition = eqx.field(static=True)
     _bounds: tuple[Bound, ...] = eqx.field(static=True)
+    _least_prior: float = eqx.field(static=True)
 
     def __init__(
         self,
@@ -56,6 +60,7 @@ class PowerPosterior(AbstractTarget):
             check.function(log_likelihood, "PowerPosterior log_likelihood")
         check_axes(condition, "PowerPosterior", "alpha", "beta")
         self._log_prior, self._log_likelihood, self.condition = log_prior, log_likelihood, condition
+        self._least_prior = IMPOSSIBLE
         self.shape = as_shape("shape", shape)
         self._bounds = check_bounds(bounds, self.shape)
         self._observation_shape = (
@@ -127,7 +132,16 @@ class PowerPosterior(AbstractTarget):
     def rebuild(self, log_p0: Array, x: Array, c: Array, c0: Array, y: Array | None = None) -> Array:
         """α log p(ψ) + (β/β0) (log p_θ(ψ|y, c0) - α0 log p(ψ)).
 
-        Outside the support of the prior, where the flow may have leaked, there is no likelihood to rebuild.
+        Where the prior is zero, or less than at any of the data, there is no likelihood to rebuild: what the flow has
+        there are its tails, and over a prior that falls faster they would be all the likelihood there is.
         """
         prior, (alpha, beta), (alpha0, beta0) = self.log_prior(x), self._powers(c), self._powers(c0)
-        return alpha * prior + (beta / beta0) * jnp.where(prior > IMPOSSIBLE, log_p0 - alpha0 * prior, 0.0)
+        rebuilt = alpha * prior + (beta / beta0) * (log_p0 - alpha0 * prior)
+        return jnp.where(prior > self._least_prior, rebuilt, -jnp.inf)
+
+    def prepared(self, data: tuple[Array, ...]) -> "PowerPosterior":
+        """The same target, which knows how small a prior the data reach."""
+        least = min((float(jnp.min(jax.vmap(self.log_prior)(x))) for x in data), default=IMPOSSIBLE)
+        other = copy(self)
+        object.__setattr__(other, "_least_prior", max(least - MARGIN, IMPOSSIBLE))
+        return other
