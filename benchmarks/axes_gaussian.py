@@ -10,7 +10,7 @@ import numpy as np
 from jax import Array
 
 import trade
-from benchmarks.axes_run import Options, trained
+from benchmarks.one_by_one import Options, trained
 from trade import Axes, Condition
 from trade.data import make_problem
 from trade.evaluation import along_path, forward_kl

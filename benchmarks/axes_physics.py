@@ -9,7 +9,7 @@ from jax import Array
 
 import trade
 from benchmarks.axes_powers import mean_and_deviation
-from benchmarks.axes_run import Options, trained
+from benchmarks.one_by_one import Options, trained
 from trade import Axes, Condition, check
 from trade.evaluation.free_energy import bennett
 from trade.evaluation.observables import NAMES, observables

@@ -12,7 +12,7 @@ import numpy as np
 from jax import Array
 
 import trade
-from benchmarks.axes_run import Options, trained
+from benchmarks.one_by_one import Options, trained
 from examples import o_rings
 from trade import Axes, Condition
 from trade.sampling.mcmc import MarkovChains

@@ -6,22 +6,17 @@ O-rings, beside Markov chains and ArviZ's local sensitivity (``arviz-stats``, if
 the end of training are those of ``fit``.
 """
 
-import sys
-from collections.abc import Callable
-from typing import Any
+from dataclasses import replace
+from pathlib import Path
 
-import jax
 import tyro
 
-import trade
 from benchmarks.axes_gaussian import cost, gaussian
 from benchmarks.axes_physics import crystal, phi_four
 from benchmarks.axes_powers import eight_schools, powers, rings
-from benchmarks.axes_run import Options
-from trade.experiments.results import commit, hardware
-from trade.files import plain, write_json
+from benchmarks.one_by_one import Options, Problems, run_missing
 
-PROBLEMS: dict[str, Callable[[Options], dict[str, Any]]] = {
+PROBLEMS: Problems = {
     "gaussian-2": lambda options: gaussian(2, options),
     "gaussian-3": lambda options: gaussian(3, options),
     "cost": cost,
@@ -32,25 +27,5 @@ PROBLEMS: dict[str, Callable[[Options], dict[str, Any]]] = {
 }
 
 
-def main(options: Options) -> None:
-    """Run what is missing; every result with its own commit and hardware."""
-    for name in options.problems or PROBLEMS:
-        if name not in PROBLEMS:
-            raise trade.TradeError(f"There is no problem {name!r}; there are {', '.join(PROBLEMS)}.")
-        file = options.out / f"{name}.json"
-        if file.exists():
-            continue
-        about = {
-            "command": " ".join(["python -m benchmarks.several_axes", *sys.argv[1:]]),
-            "hardware": hardware(),
-            "jax": jax.__version__,
-            "commit": commit(),
-        }
-        found = about | plain(PROBLEMS[name](options))
-        write_json(file, found)
-        long = (*about, "checks", "conditions", "sensitivity", "ess", "kl")
-        print(name, {k: v for k, v in found.items() if k not in long}, flush=True)
-
-
 if __name__ == "__main__":
-    main(tyro.cli(Options))
+    run_missing("several_axes", PROBLEMS, tyro.cli(Options, default=replace(Options(), out=Path("runs/several_axes"))))

@@ -5,10 +5,7 @@
 theirs are, each by the bridge from a Gaussian; and the moving ring from data at its smallest radius. Nothing is chosen.
 """
 
-import sys
-import time
-from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -20,32 +17,12 @@ from jax import Array
 from scipy.special import logsumexp
 
 import trade
+from benchmarks.one_by_one import Options, Problems, run_missing, trained
 from benchmarks.zoo import Options as ZooOptions
 from benchmarks.zoo import chosen, measured
 from trade.evaluation.free_energy import log_mean_weight
-from trade.experiments.results import commit, hardware
-from trade.files import plain, write_json
 
 REGRESSIONS = (3, 4, 5, 6, 7, 8, 3, 5, 6, 8)  # coefficients of each
-
-
-@dataclass(frozen=True)
-class Options:
-    """Train each problem with nothing chosen, and compare with what is exact.
-
-    Args:
-        problems: Which of them; all by default.
-        samples: Samples of each evaluation.
-        steps: The budget; that of ``fit`` by default.
-        seed: Random seed.
-        out: Directory of the results. What is there is not run again.
-    """
-
-    problems: tuple[str, ...] = ()
-    samples: int = 50_000
-    steps: int | None = None
-    seed: int = 0
-    out: Path = Path("runs/without_data")
 
 
 def regression(index: int, options: Options) -> dict[str, Any]:
@@ -140,16 +117,7 @@ def ring(options: Options) -> dict[str, Any]:
     return about | measured(problem, run, ZooOptions(samples=options.samples))
 
 
-def trained(target: Any, data: Any, options: Options) -> tuple[trade.Run, dict[str, Any]]:
-    """A run of the default, and how long it took."""
-    began = time.monotonic()
-    budget = {} if options.steps is None else {"steps": options.steps}
-    run = trade.fit(target, data, seed=options.seed, **budget)
-    about = {"seconds": round(time.monotonic() - began, 1), "steps": run.metrics[-1]["step"]}
-    return run, about | {"verdict": run.verdict.level, "reasons": list(run.verdict.reasons)}
-
-
-PROBLEMS: dict[str, Callable[[Options], dict[str, Any]]] = {
+PROBLEMS: Problems = {
     "ring": ring,
     "many-well": many_well,
     "forty-modes": forty_modes,
@@ -157,24 +125,5 @@ PROBLEMS: dict[str, Callable[[Options], dict[str, Any]]] = {
 }
 
 
-def main(options: Options) -> None:
-    """Run what is missing; every result with its own commit and hardware."""
-    for name in options.problems or PROBLEMS:
-        if name not in PROBLEMS:
-            raise trade.TradeError(f"There is no problem {name!r}; there are {', '.join(PROBLEMS)}.")
-        file = options.out / f"{name}.json"
-        if file.exists():
-            continue
-        about = {
-            "command": " ".join(["python -m benchmarks.without_data", *sys.argv[1:]]),
-            "hardware": hardware(),
-            "jax": jax.__version__,
-            "commit": commit(),
-        }
-        found = about | plain(PROBLEMS[name](options))
-        write_json(file, found)
-        print(name, {k: v for k, v in found.items() if k not in (*about, "curves")}, flush=True)
-
-
 if __name__ == "__main__":
-    main(tyro.cli(Options))
+    run_missing("without_data", PROBLEMS, tyro.cli(Options, default=replace(Options(), out=Path("runs/without_data"))))

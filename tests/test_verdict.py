@@ -13,8 +13,9 @@ import trade
 from trade import Condition, Model, NonFiniteError, Target, Trade, TradeError
 from trade.evaluation import Verdict
 from trade.evaluation.belonging import check_data_belongs, check_slope
+from trade.evaluation.examination import judge
 from trade.evaluation.modes import unknown_modes
-from trade.evaluation.verdict import Witness, judge
+from trade.evaluation.verdict import Witness
 from trade.evaluation.weights import quality
 from trade.flows import MLP, SplineFlow
 from trade.objectives import ForwardKL, Gradient

@@ -53,7 +53,7 @@ def without_data(folder: Path) -> list[str]:
         elif "ess_boundary" in e:
             more = f"at the data {percent(e['ess_boundary'])}"
         ess = e["ess"] if "ess" in e else e["ess_least"]
-        level = e["verdict"] if isinstance(e["verdict"], str) else e["verdict"]["level"]
+        level = e["verdict"].split(";")[0] if isinstance(e["verdict"], str) else e["verdict"]["level"]
         rows.append((name, percent(ess), exact, more, str(e["steps"]), f"{e['seconds']:.0f}", level))
     head = ("problem", "ESS", "error of log Z or evidence", "", "steps", "seconds", "verdict")
     return [

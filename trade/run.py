@@ -17,10 +17,11 @@ from trade.config import from_json
 from trade.data import Data, examine, hold_out, make_problem
 from trade.errors import TradeError
 from trade.evaluation.divergence import Estimate
+from trade.evaluation.examination import judge
 from trade.evaluation.free_energy import by_importance, by_integration, evidence
 from trade.evaluation.reduced_potentials import ReducedPotentials, reduced_potentials
 from trade.evaluation.surface import log_partition_gradient, surface_by_importance, surface_by_integration
-from trade.evaluation.verdict import Verdict, Witness, judge
+from trade.evaluation.verdict import Verdict, Witness
 from trade.flows.flow import Recipe
 from trade.model import Model
 from trade.sampling.importance import Weighted, weighted_samples

@@ -19,38 +19,6 @@ from trade.states import Bound, as_shape, check_angles, check_bounds, check_func
 LogDensity = Callable[..., Array]
 
 
-def boltzmann(log_p0: Array, x: Array, c: Array, c0: Array, y: Array | None = None) -> Array:
-    """Energy-free rule for a temperature: E(x) = -T0 log p(x|T0), so log q = (T0/T) log p0.
-
-    Args:
-        log_p0: log p(x|T0), a scalar.
-        x: The state; not used.
-        c: The temperature T.
-        c0: The temperature T0.
-        y: The observation; not used.
-
-    Returns:
-        log q(x|T) up to a constant, a scalar.
-    """
-    return log_p0 * c0 / c
-
-
-def power(log_p0: Array, x: Array, c: Array, c0: Array, y: Array | None = None) -> Array:
-    """Energy-free rule for a power of the density: log q = (c/c0) log p0.
-
-    Args:
-        log_p0: log p(x|c0), a scalar.
-        x: The state; not used.
-        c: The power.
-        c0: The power at which log p0 is known.
-        y: The observation; not used.
-
-    Returns:
-        log q(x|c) up to a constant, a scalar.
-    """
-    return log_p0 * c / c0
-
-
 class AbstractTarget(eqx.Module):
     """A family of unnormalised densities q(x|c), written for one state x.
 
@@ -345,10 +313,8 @@ class Target(AbstractTarget):
         self._condition_derivative = condition_derivative
         self._angles, self._bounds = check_angles(angles, self.shape), check_bounds(bounds, self.shape)
         self._lattice = check.flag(lattice, "lattice")
-        self._rebuild = rebuild
-        self._symmetry = symmetry
-        self._sampler = sampler
-        self._log_partition = log_partition
+        self._rebuild, self._symmetry = rebuild, symmetry
+        self._sampler, self._log_partition = sampler, log_partition
         self.check_scalar()
         x, c, y = self._inputs()
         check_function(self.condition_derivative, "condition_derivative", (x, c, y), returns=self.condition.u_shape)

@@ -16,11 +16,12 @@ from trade.evaluation.belonging import check_data_belongs
 from trade.evaluation.calibration import coverage, ranks, uniformity_error
 from trade.evaluation.classifier import c2st
 from trade.evaluation.divergence import Estimate, forward_kl, grid_kl, negative_log_likelihood
+from trade.evaluation.examination import judge
 from trade.evaluation.free_energy import FreeEnergy, bennett, thermodynamic_integration
 from trade.evaluation.modes import unknown_modes
 from trade.evaluation.reduced_potentials import ReducedPotentials
 from trade.evaluation.surface import FreeEnergySurface, along_path
-from trade.evaluation.verdict import Verdict, Witness, judge
+from trade.evaluation.verdict import Verdict, Witness
 from trade.evaluation.weights import Quality, quality
 
 __all__ = [

@@ -13,8 +13,9 @@ from trade import files
 from trade.axes import Axes
 from trade.data import Data, check_data, sampled
 from trade.errors import TradeError
+from trade.evaluation.examination import can_be_used
 from trade.evaluation.free_energy import thermodynamic_integration
-from trade.evaluation.verdict import Verdict, can_be_used
+from trade.evaluation.verdict import Verdict
 from trade.evaluation.weights import Quality, quality
 from trade.report import html, panels
 from trade.report.packing import rounded

@@ -1,8 +1,8 @@
 """The targets that are shipped; some of them have exact samplers and an exact log Z."""
 
-from trade.target import boltzmann, power
 from trade.targets.augmented import Augmented
 from trade.targets.bridge import Bridge, bridge
+from trade.targets.energy_free import boltzmann, power
 from trade.targets.gaussian_mixture import GaussianMixture, six_modes
 from trade.targets.lennard_jones import LennardJones
 from trade.targets.multiwell import MultiWell

@@ -11,7 +11,8 @@ from scipy.special import logsumexp
 from trade import check
 from trade.condition import Condition, check_condition
 from trade.errors import TradeError
-from trade.target import AbstractTarget, power
+from trade.target import AbstractTarget
+from trade.targets.energy_free import power
 
 
 class GaussianMixture(AbstractTarget):

@@ -9,7 +9,8 @@ from scipy.integrate import quad
 
 from trade import check
 from trade.condition import Condition, check_condition
-from trade.target import AbstractTarget, boltzmann
+from trade.target import AbstractTarget
+from trade.targets.energy_free import boltzmann
 
 
 class MultiWell(AbstractTarget):
