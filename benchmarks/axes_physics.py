@@ -56,9 +56,9 @@ def phi_four(options: Options) -> dict[str, Any]:
     return about | found | {"checks": checks}
 
 
-def crystal(options: Options) -> dict[str, Any]:
-    """32 particles over a rectangle of temperature and pressure, data at its middle."""
-    target = trade.targets.LennardJones()
+def crystal(cells: tuple[int, int, int], options: Options) -> dict[str, Any]:
+    """Particles of a crystal over a rectangle of temperature and pressure, data at its middle."""
+    target = trade.targets.LennardJones(cells)
     axes = target.condition
     chains = MarkovChains(chains=250)
     data = {c: chains.sample(target, jax.random.key(i), 40_000, c)[0] for i, c in enumerate(axes.boundary)}

@@ -23,7 +23,10 @@ PROBLEMS: Problems = {
     "o-rings": lambda options: powers(rings, "o-rings", options),
     "eight-schools": lambda options: powers(eight_schools, "eight-schools", options),
     "phi-four": phi_four,
-    "crystal": crystal,
+    "crystal-4": lambda options: crystal((1, 1, 1), options),
+    "crystal-8": lambda options: crystal((1, 1, 2), options),
+    "crystal-16": lambda options: crystal((1, 2, 2), options),
+    "crystal-32": lambda options: crystal((2, 2, 2), options),
 }
 
 

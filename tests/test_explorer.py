@@ -113,6 +113,17 @@ def run_with_axes():
     return Run(target, (model,), (model,), METRICS, SETTINGS)
 
 
+def test_a_single_named_axis_is_one_slider():
+    condition = Axes({"T": CONDITION}, boundary=(1.0,))
+    model = Model(Gaussian((2,)), condition)
+    run = Run(Target(lambda x, c: log_density(x, c.T), (2,), condition), (model,), (model,), METRICS, SETTINGS)
+    moving = explore(run, {(1.0,): data_of()[1.0]})["moving"]
+    assert [axis["name"] for axis in moving["axes"]] == ["T"]
+    assert np.ndim(moving["c"]) == np.ndim(moving["u"]) == 1
+    assert moving["boundary"] == [{"c": 1.0, "u": 1.0}]
+    assert "curve-ess" in render(explore(run))
+
+
 def data_of(shape=(2,), n=1000, seed=0):
     return {1.0: np.random.default_rng(seed).standard_normal((n, *shape))}
 

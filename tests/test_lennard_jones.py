@@ -21,12 +21,13 @@ def test_the_energy_is_that_of_all_pairs_of_near_sites():
         x = np.asarray(jax.random.normal(KEY, CRYSTAL.shape))
         n, volume = CRYSTAL.particles, CRYSTAL.particles * np.exp(WIDTH * x[-1])
         place = CRYSTAL.sites.copy()
-        place[:-1] += WIDTH * x[:-1].reshape(-1, 3)
+        place[:-1] += 2.0 * WIDTH * x[:-1].reshape(-1, 3)
         total, shifts = 0.0, list(itertools.product((-1, 0, 1), repeat=3))
         for i, j, shift in itertools.product(range(n), range(n), shifts):
-            at_rest = np.linalg.norm(CRYSTAL.sites[i] - CRYSTAL.sites[j] + shift)
-            if 0.0 < at_rest <= 0.75 + 1e-9:
-                r = np.linalg.norm(place[i] - place[j] + shift) * volume ** (1.0 / 3.0)
+            image = 2 * np.array(shift)
+            at_rest = np.linalg.norm(CRYSTAL.sites[i] - CRYSTAL.sites[j] + image)
+            if 0.0 < at_rest <= 1.5 + 1e-9:
+                r = np.linalg.norm(place[i] - place[j] + image) * (4.0 * volume / n) ** (1.0 / 3.0)
                 total += 0.5 * 4.0 * (r**-12 - r**-6)
         np.testing.assert_allclose(CRYSTAL.energy(jnp.asarray(x)), total, rtol=1e-10)
         np.testing.assert_allclose(CRYSTAL.volume(jnp.asarray(x)), volume, rtol=1e-12)
@@ -37,9 +38,10 @@ def test_the_energy_is_that_of_all_pairs_of_near_sites():
 def test_it_is_a_face_centred_cubic_crystal_at_density_one():
     assert CRYSTAL.particles == 32 and CRYSTAL.shape == (94,)
     away = CRYSTAL.sites[1:] - CRYSTAL.sites[0]
-    near = np.sort(np.linalg.norm(away - np.round(away), axis=1))
+    near = np.sort(np.linalg.norm(away - 2.0 * np.round(0.5 * away), axis=1))
     np.testing.assert_allclose(near[:12], near[0])  # twelve neighbours
     assert near[12] > 1.1 * near[0]
+    assert LennardJones((1, 1, 2)).particles == 8
     np.testing.assert_allclose(CRYSTAL.volume(jnp.zeros(94)), 32.0)
 
 
@@ -71,6 +73,7 @@ def test_it_is_saved_by_its_arguments():
     ("options", "message"),
     [
         ({"cells": 0}, "LennardJones cells"),
+        ({"cells": (1, 2)}, "one integer or three"),
         ({"pressure": "high"}, "LennardJones pressure"),
         ({"condition": Condition(-1.0, 1.0, scale="linear")}, "temperature"),
         ({"condition": Axes({"T": Condition(0.3, 0.6), "mu": Condition(1.0, 2.0)})}, "names T, P, got T, mu"),

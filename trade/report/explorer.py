@@ -78,11 +78,14 @@ def explore(
     condition, lonely = run.model.condition, run.model.observation_shape is None
     given = [np.asarray(states[c][0]) for c in condition.boundary if c in states] if lonely else []
     moving = {
-        "c": rounded(drawn.c, 8),
-        "u": rounded(np.asarray(condition.chart(drawn.c))),
+        "c": rounded(_single(drawn.c), 8),
+        "u": rounded(_single(np.asarray(condition.chart(drawn.c)))),
         "home": drawn.home,
         "axes": _sliders(condition, drawn.c),
-        "boundary": [{"c": c, "u": u.tolist()} for c, u in zip(condition.boundary, condition.boundary_u, strict=True)],
+        "boundary": [
+            {"c": _single(np.array(c)).tolist(), "u": _single(u).tolist()}
+            for c, u in zip(condition.boundary, condition.boundary_u, strict=True)
+        ],
         "samples": drawn.x.shape[1],
         "weights": weights,
         "training": training(run.metrics),
@@ -184,6 +187,11 @@ def _conditions(run: Run, verdicts: tuple[Verdict, ...]) -> np.ndarray:
     if run.target is None and verdicts and verdicts[0].table:
         return verdicts[0].conditions
     return _line(condition, np.array(condition.boundary), GRID)
+
+
+def _single(values: np.ndarray) -> np.ndarray:
+    """Conditions of the only one of named axes as numbers."""
+    return values[..., 0] if values.ndim and values.shape[-1] == 1 else values
 
 
 def _line(axis: Any, homes: np.ndarray, points: int) -> np.ndarray:

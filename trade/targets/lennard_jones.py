@@ -1,5 +1,7 @@
 """A Lennard-Jones crystal in a periodic box whose volume fluctuates: temperature and pressure."""
 
+from math import prod
+
 import equinox as eqx
 import jax.numpy as jnp
 import numpy as np
@@ -9,38 +11,43 @@ from trade import check
 from trade.abstract_condition import AbstractCondition
 from trade.axes import Axes, check_axes
 from trade.condition import Condition, check_condition
+from trade.errors import TradeError
 from trade.target import AbstractTarget
 
-WIDTH = 0.02  # unit of displacements, as a part of the box, and of log V: states are of order one
+WIDTH = 0.02  # unit of log V; that of displacements is twice as many cubic cells: states are of order one
 SOLID = Axes({"T": Condition(0.3, 0.6), "P": Condition(1.0, 5.0, scale="linear")}, boundary=(0.45, 3.0))
 
 
 class LennardJones(AbstractTarget):
     """q(s, V|T, P) = V^(N+1) exp(-(U + P V)/T): N particles near the sites of a face-centred cubic crystal.
 
-    A state has the displacements of all particles but the last from their sites, as parts of the box, then log V
-    less its value at density one; all in units of 0.02. The last particle stays at its site: that takes out
+    A state has the displacements of all particles but the last from their sites, in units of 0.04 cubic cells, then
+    log V less its value at density one, in units of 0.02. The last particle stays at its site: that takes out
     translations, and N + 1 powers of the volume remain, one of them of log V as the coordinate. Particles have
     names, and keep their sites: one phase. Those whose sites are within one and a half cubic cells interact
     by 4 (r⁻¹² - r⁻⁶), in reduced units: a choice by sites leaves the energy smooth.
 
     Args:
-        cells: Cubic cells along each side of the box; there are four particles in each.
+        cells: Cubic cells along each side of the box, one number or three; there are four particles in each.
         condition: ``trade.Axes`` with the names ``T`` and ``P``, or a temperature alone at the given pressure.
         pressure: Where it is not part of the condition.
     """
 
-    cells: int = eqx.field(static=True)
+    cells: tuple[int, int, int] = eqx.field(static=True)
     condition: AbstractCondition = eqx.field(static=True)
     pressure: float = eqx.field(static=True)
 
     def __init__(
         self,
-        cells: int = 2,
+        cells: int | tuple[int, int, int] = 2,
         condition: AbstractCondition = SOLID,
         pressure: float = 1.0,
     ) -> None:
-        self.cells = check.integer(cells, "LennardJones cells")
+        sides = tuple(cells) if isinstance(cells, tuple | list) else (cells,) * 3
+        if len(sides) != 3:
+            raise TradeError(f"LennardJones cells must be one integer or three, got {check.shown(cells)}.")
+        one, two, three = (check.integer(n, "LennardJones cells") for n in sides)
+        self.cells = one, two, three
         check_axes(condition, "LennardJones", "T", "P")
         check_condition(condition["T"] if isinstance(condition, Axes) else condition, positive="a temperature")
         self.pressure = check.number(pressure, "LennardJones pressure")
@@ -49,7 +56,7 @@ class LennardJones(AbstractTarget):
     @property
     def particles(self) -> int:
         """N."""
-        return 4 * self.cells**3
+        return 4 * prod(self.cells)
 
     @property
     def shape(self) -> tuple[int, ...]:
@@ -58,21 +65,20 @@ class LennardJones(AbstractTarget):
 
     @property
     def sites(self) -> np.ndarray:
-        """Where the particles of the perfect crystal are, as parts of the box, of shape (N, 3)."""
+        """Where the particles of the perfect crystal are, in cubic cells, of shape (N, 3)."""
         basis = np.array([[0.0, 0.0, 0.0], [0.5, 0.5, 0.0], [0.5, 0.0, 0.5], [0.0, 0.5, 0.5]])
-        corners = np.stack(np.meshgrid(*[np.arange(self.cells)] * 3, indexing="ij"), axis=-1).reshape(-1, 1, 3)
-        return ((corners + basis) / self.cells).reshape(-1, 3)
+        corners = np.stack(np.meshgrid(*map(np.arange, self.cells), indexing="ij"), axis=-1).reshape(-1, 1, 3)
+        return (corners + basis).reshape(-1, 3)
 
     def bonds(self) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
         """Which particles interact, each pair once, images among them.
 
         Returns:
-            Both particles of each pair, and the step from the second site to the first as a part of the box, (n, 3).
+            Both particles of each pair, and the step from the second site to the first in cubic cells, (n, 3).
         """
-        sites, reach = self.sites, 1.5 / self.cells + 1e-9
         images = np.stack(np.meshgrid(*[np.arange(-2, 3)] * 3, indexing="ij"), axis=-1).reshape(-1, 3)
-        step = sites[:, None, None] - sites[None, :, None] + images
-        first, second, image = np.nonzero(np.linalg.norm(step, axis=-1) <= reach)
+        step = self.sites[:, None, None] - self.sites[None, :, None] + images * np.array(self.cells)
+        first, second, image = np.nonzero(np.linalg.norm(step, axis=-1) <= 1.5 + 1e-9)
         # A particle and its own image: one of two opposite ones.
         once = (first < second) | ((first == second) & (image > len(images) // 2))
         return first[once], second[once], step[first, second, image][once]
@@ -102,10 +108,10 @@ class LennardJones(AbstractTarget):
             A scalar, in reduced units.
         """
         n = self.particles
-        moved = jnp.concatenate([WIDTH * x[:-1].reshape(n - 1, 3), jnp.zeros((1, 3), x.dtype)])
+        moved = jnp.concatenate([2.0 * WIDTH * x[:-1].reshape(n - 1, 3), jnp.zeros((1, 3), x.dtype)])
         first, second, step = self.bonds()
         away = jnp.asarray(step, x.dtype) + moved[first] - moved[second]
-        inverse = self.volume(x) ** (-2.0 / 3.0) / jnp.maximum(jnp.sum(away**2, axis=-1), 1e-6)
+        inverse = (4.0 * self.volume(x) / n) ** (-2.0 / 3.0) / jnp.maximum(jnp.sum(away**2, axis=-1), 1e-6)
         sixth = jnp.minimum(inverse, 4.0) ** 3  # a clash is a large but finite energy
         return 4.0 * jnp.sum(sixth * (sixth - 1.0))
 
