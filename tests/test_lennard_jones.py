@@ -47,6 +47,8 @@ def test_it_is_a_face_centred_cubic_crystal_at_density_one():
 
 def test_at_their_sites_no_force_acts_and_a_clash_is_finite():
     assert np.isfinite(CRYSTAL.energy(jnp.full(94, 40.0)))
+    far = [float(CRYSTAL.energy(jnp.zeros(94).at[0].set(x))) for x in (7.0, 10.0, 100.0)]
+    assert far[0] < far[1] < far[2]  # none can leave its place
     slope = jax.grad(CRYSTAL.energy)(jnp.zeros(94))
     np.testing.assert_allclose(slope[:-1], 0.0, atol=2e-3)  # the volume is not at its best
     one, two, step = LennardJones(cells=1).bonds()

@@ -15,6 +15,7 @@ from trade.errors import TradeError
 from trade.target import AbstractTarget
 
 WIDTH = 0.02  # unit of log V; that of displacements is twice as many cubic cells: states are of order one
+LARGEST, WALL = 0.3, 1e4  # displacement without a wall, in cubic cells, and how hard the wall is
 SOLID = Axes({"T": Condition(0.3, 0.6), "P": Condition(1.0, 5.0, scale="linear")}, boundary=(0.45, 3.0))
 
 
@@ -25,7 +26,8 @@ class LennardJones(AbstractTarget):
     log V less its value at density one, in units of 0.02. The last particle stays at its site: that takes out
     translations, and N + 1 powers of the volume remain, one of them of log V as the coordinate. Particles have
     names, and keep their sites: one phase. Those whose sites are within one and a half cubic cells interact
-    by 4 (r⁻¹² - r⁻⁶), in reduced units: a choice by sites leaves the energy smooth.
+    by 4 (r⁻¹² - r⁻⁶), in reduced units: a choice by sites leaves the energy smooth. A wall keeps each of them within
+    0.3 cubic cells of its site, well before it could change places.
 
     Args:
         cells: Cubic cells along each side of the box, one number or three; there are four particles in each.
@@ -113,7 +115,8 @@ class LennardJones(AbstractTarget):
         away = jnp.asarray(step, x.dtype) + moved[first] - moved[second]
         inverse = (4.0 * self.volume(x) / n) ** (-2.0 / 3.0) / jnp.maximum(jnp.sum(away**2, axis=-1), 1e-6)
         sixth = jnp.minimum(inverse, 4.0) ** 3  # a clash is a large but finite energy
-        return 4.0 * jnp.sum(sixth * (sixth - 1.0))
+        outside = jnp.maximum(jnp.abs(moved) - LARGEST, 0.0)
+        return 4.0 * jnp.sum(sixth * (sixth - 1.0)) + WALL * jnp.sum(outside**2)
 
     def _parameters(self, c: Array) -> tuple[Array, Array | float]:
         """Temperature and pressure of a condition."""
