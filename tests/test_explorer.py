@@ -17,7 +17,7 @@ from trade import Axes, Condition, Target
 from trade.evaluation.verdict import Verdict
 from trade.experiments.results import record, row
 from trade.model import Model
-from trade.report import explorer, views
+from trade.report import explorer, html, views
 from trade.report.explorer import explore, render, write_report
 from trade.report.grids import density_grid, pooled, range_of, squared
 from trade.report.packing import pack, rounded, unpack
@@ -516,3 +516,11 @@ def test_options_and_playing_change_the_pictures(pages):
         driver.find_element("id", "play").click()
         assert driver.find_element("id", "c").get_attribute("value") != value
         assert driver.find_element("id", "play").get_attribute("aria-pressed") == "false"
+
+
+def test_only_what_is_better_is_emphasised():
+    """Less KL, more ESS; and nothing where two are shown as the same number."""
+    numbers = {("a", "kl"): [0.1, 0.2], ("b", "kl"): [0.3, 0.2], ("a", "ess"): [0.5, 0.9], ("b", "ess"): [0.6, 0.9001]}
+    rows = [row(m, k, c, [v]) for (m, k), values in numbers.items() for c, v in zip((1.0, 2.0), values, strict=True)]
+    page = html.results(record("e", rows, 1.0))
+    assert re.findall(r"<td class=best>(.*?)</td>", page) == ["0.1000", "60.0%"]

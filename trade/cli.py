@@ -72,13 +72,10 @@ def _demo(out: Path, settings: Any, *, resume: bool) -> None:
     for name in ("KL TRADE", "KL max. likelihood", "ESS TRADE", "ESS max. likelihood"):
         table.add_column(name, justify="right")
     for i, c in enumerate(conditions):
-        table.add_row(
-            f"{c:.4g}",
-            f"[bold]{ours['kl'][i]:.4f}[/]",
-            f"{other['kl'][i]:.4f}",
-            f"[bold]{100 * ours['ess'][i]:.1f} %[/]",
-            f"{100 * other['ess'][i]:.1f} %",
-        )
+        kl, ess = ([m[k][i] for m in (ours, other)] for k in ("kl", "ess"))
+        better = {"kl": min(kl), "ess": max(ess)}
+        cells = [("kl", v, f"{v:.4f}") for v in kl] + [("ess", v, f"{100 * v:.1f} %") for v in ess]
+        table.add_row(f"{c:.4g}", *(f"[bold]{text}[/]" if v == better[k] else text for k, v, text in cells))
     console.print(table)
     tell(f"{results['wall_seconds']:g} s. The whole story: {report}")
 

@@ -3,7 +3,7 @@
 import html
 import json
 import math
-from collections.abc import Iterable, Sequence
+from collections.abc import Container, Iterable, Sequence
 from importlib.resources import files
 from typing import Any
 
@@ -72,21 +72,26 @@ def _shades(name: str) -> str:
 
 
 def table(
-    header: Sequence[str], rows: Iterable[Sequence[str]], *, best: Sequence[int] = (), kind: str = "", marked: Any = ()
+    header: Sequence[str],
+    rows: Iterable[Sequence[str]],
+    *,
+    best: Container[tuple[int, int]] = (),
+    kind: str = "",
+    marked: Any = (),
 ) -> str:
     """A table that scrolls on its own where it is too wide.
 
     Args:
         header: Names of the columns; none for a table without a head.
         rows: Text of the cells.
-        best: Columns to emphasise.
+        best: Cells to emphasise, by row and column.
         kind: Class of the table.
         marked: Rows of which something is wrong, by number.
     """
     head = "".join(f'<th scope="col">{escape(h)}</th>' for h in header)
     body = "".join(
         f"<tr{' class=useless' if i in marked else ''}>"
-        + "".join(f"<td{' class=best' if j in best else ''}>{escape(cell)}</td>" for j, cell in enumerate(cells))
+        + "".join(f"<td{' class=best' if (i, j) in best else ''}>{escape(cell)}</td>" for j, cell in enumerate(cells))
         + "</tr>"
         for i, cells in enumerate(rows)
     )
@@ -144,10 +149,18 @@ def results(content: dict[str, Any]) -> str:
     rows = [
         [f"{c:g}", *[number(v[i], k) for t in methods.values() for k, v in t.items()]] for i, c in enumerate(conditions)
     ]
-    first = len(next(iter(methods.values()), {}))
+    columns = [(m, k) for m, t in methods.items() for k in t]
+    best = set()
+    for metric in {k for _, k in columns}:
+        own = [j for j, (_, k) in enumerate(columns, 1) if k == metric]
+        for i in range(len(conditions)):
+            values = {j: methods[columns[j - 1][0]][metric][i] for j in own}
+            top = (max if metric == "ess" else min)(values.values())
+            found = [j for j in own if rows[i][j] == number(top, metric)]
+            best |= {(i, j) for j in found if len(found) < len(own)}  # one that is better than another
     made = f"{content['command']}; {content['hardware']}; JAX {content['jax']}; commit {content['commit']}"
     note = f'<p class="note">Made by {escape(made)}; {content["wall_seconds"]:g} s.</p>'
-    return f"<section><h2>Results</h2>{table(header, rows, best=range(1, 1 + first))}{note}</section>"
+    return f"<section><h2>Results</h2>{table(header, rows, best=best)}{note}</section>"
 
 
 def training(panels: Sequence[dict[str, Any]]) -> str:
