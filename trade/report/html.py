@@ -77,7 +77,6 @@ def table(
     *,
     best: Container[tuple[int, int]] = (),
     kind: str = "",
-    marked: Any = (),
 ) -> str:
     """A table that scrolls on its own where it is too wide.
 
@@ -86,11 +85,10 @@ def table(
         rows: Text of the cells.
         best: Cells to emphasise, by row and column.
         kind: Class of the table.
-        marked: Rows of which something is wrong, by number.
     """
     head = "".join(f'<th scope="col">{escape(h)}</th>' for h in header)
     body = "".join(
-        f"<tr{' class=useless' if i in marked else ''}>"
+        "<tr>"
         + "".join(f"<td{' class=best' if (i, j) in best else ''}>{escape(cell)}</td>" for j, cell in enumerate(cells))
         + "</tr>"
         for i, cells in enumerate(rows)
