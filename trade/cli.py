@@ -16,6 +16,7 @@ if TYPE_CHECKING:
 
 Directory = Annotated[Path, tyro.conf.Positional]
 ProblemPath = Annotated[Path | None, tyro.conf.arg(metavar="FILE.py")]
+Devices = Annotated[str | None, tyro.conf.arg(metavar="INT|all")]
 NOT_USABLE = 3  # exit code of a run whose verdict is so
 
 
@@ -86,7 +87,11 @@ def tell(text: str) -> None:
 
 
 def fit(
-    file: Directory, out: Path, steps: Annotated[int | None, tyro.conf.arg(metavar="INT")] = None, seed: int = 0
+    file: Directory,
+    out: Path,
+    steps: Annotated[int | None, tyro.conf.arg(metavar="INT")] = None,
+    seed: int = 0,
+    devices: Devices = None,
 ) -> None:
     """Train on a problem of your own. Exit code 3: the run is saved, but its verdict is "not usable".
 
@@ -97,19 +102,39 @@ def fit(
         out: Directory for checkpoints, metrics and the model: a new or empty one.
         steps: The budget of training steps, in place of the file's.
         seed: Random seed.
+        devices: How many devices share the work, or "all". With it, processes that SLURM, Open MPI or you started
+            together are one run.
     """
     from trade.problem_file import read_problem
     from trade.saved import check_place
 
-    check_place(out, resume=False)
+    used, alone = _devices(devices)
+    if alone:
+        check_place(out, resume=False)
     problem = read_problem(file)
     problem.remember()
     if steps is not None:
         problem.content["steps"] = steps
-    _fit(problem, out, seed, resume=False)
+    _fit(problem, out, seed, used, resume=False)
 
 
-def _fit(problem: "ProblemFile", out: Path, seed: int, *, resume: bool) -> None:
+def _devices(devices: str | None) -> tuple[Any, bool]:
+    """What ``trade.fit`` takes, and whether this process stands alone."""
+    if devices is None:
+        return None, True
+    if devices != "all" and not devices.isdecimal():
+        raise TradeError(f'--devices takes a number or "all", got {devices!r}.')
+    import jax
+
+    from trade.devices import join
+
+    join()
+    return devices if devices == "all" else int(devices), jax.process_count() == 1
+
+
+def _fit(problem: "ProblemFile", out: Path, seed: int, devices: Any, *, resume: bool) -> None:
+    import jax
+
     import trade
 
     notes = {
@@ -118,7 +143,9 @@ def _fit(problem: "ProblemFile", out: Path, seed: int, *, resume: bool) -> None:
         "sha256": problem.sha256,
         "steps": problem.content.get("steps"),
     }
-    run = trade.fit(**problem.content, seed=seed, out=out, resume=resume, notes=notes)
+    run = trade.fit(**problem.content, seed=seed, out=out, resume=resume, notes=notes, devices=devices)
+    if jax.process_index() > 0:  # the first one speaks
+        return
     tell(f"Saved in {out}. Next: trade sample {out} --at C -n 10000 --out samples.npz, or trade report {out}")
     _conclude(run)
 
@@ -132,17 +159,19 @@ def _conclude(run: Any) -> None:
         sys.exit(NOT_USABLE)
 
 
-def resume(directory: Directory, problem: ProblemPath = None) -> None:
+def resume(directory: Directory, problem: ProblemPath = None, devices: Devices = None) -> None:
     """Continue a run that was interrupted, from its newest checkpoint.
 
     Args:
         directory: The run directory.
         problem: The problem file, when it is no longer where it was, or was run by somebody else.
+        devices: How many devices share the work, or "all"; not necessarily as many as before.
     """
     from trade.experiments.gaussian_mixture import Demo
     from trade.problem_file import read_again, read_problem
     from trade.saved import read_settings
 
+    used, _ = _devices(devices)
     settings = read_settings(directory)
     notes = settings.get("notes", {})
     if notes.get("command") == "demo":
@@ -157,7 +186,7 @@ def resume(directory: Directory, problem: ProblemPath = None) -> None:
     content.check_hash(directory, notes["sha256"])
     if notes["steps"]:
         content.content["steps"] = notes["steps"]
-    _fit(content, directory, int(settings["seed"]), resume=True)
+    _fit(content, directory, int(settings["seed"]), used, resume=True)
 
 
 def check(directory: Directory, problem: ProblemPath = None) -> None:

@@ -1,10 +1,10 @@
 """``fit``: from a target and data to a trained, diagnosed run."""
 
 from collections.abc import Callable, Mapping, Sequence
-from contextlib import nullcontext
+from contextlib import ExitStack
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 import equinox as eqx
 import jax
@@ -16,6 +16,7 @@ from jax import Array
 from trade import check, files, saved
 from trade.abstract_condition import ConditionLike
 from trade.data import Data, check_data, examine, hold_out, make_problem, sampled
+from trade.devices import Devices
 from trade.errors import NonFiniteError, TradeError
 from trade.evaluation.monitor import Monitor
 from trade.evaluation.verdict import Witness
@@ -60,6 +61,7 @@ def fit(
     progress: bool = True,
     notes: Mapping[str, Any] | None = None,
     callback: Callable[[dict[str, Any]], object] | None = None,
+    devices: Literal["all"] | int | Sequence[Any] | None = None,
 ) -> Run:
     """Train a conditional flow on data at the boundary and on the known dependence on c.
 
@@ -92,6 +94,9 @@ def fit(
         callback: A function of a dictionary, called with each row of metrics after it is written, for example
             ``trade.training.TensorBoard("logs")``. Of a run that is resumed it gets only the rows that are new. If it
             fails, training stops with a ``TradeError``; what is in ``out`` is whole, and can be resumed.
+        devices: ``"all"``, a number or a list of them: batches, and seeds first, are shared out among them. One by
+            default. A run can be resumed on any number. In one of several processes all of theirs are used; the
+            first process alone writes files, shows progress and calls ``callback``.
 
     Returns:
         The finished run, with the best model of each seed; ``run.verdict`` says how far it can be trusted.
@@ -107,15 +112,12 @@ def fit(
     chosen = _Chosen.checked(target, flow, objective, optimiser, steps, minutes, seed, seeds, schedule, watch)
     held_out = check.number(held_out, "held_out", 0.0, 1.0, open_high=True, takes="a fraction of the data in [0, 1)")
     samples = check.count(evaluation_samples, (), "evaluation_samples")
-    directory = None if out is None else files.as_path(out, "out")
-    if resume and directory is None:
-        raise TradeError("resume=True needs the run directory as out=...")
     if notes is not None and not isinstance(notes, Mapping):
         raise TradeError(f"notes must be a dictionary, got {type(notes).__name__}.")
     if callback is not None:
         check.function(callback, "callback", "one row of metrics")
-    if directory is not None:
-        saved.check_place(directory, resume=resume)
+    used = Devices.chosen(devices, seeds)
+    directory = used.once(lambda: _place(out, resume=resume), None)  # of the first process alone
     keep_compiled()
 
     # A flow that is given was built for the chart of the condition as it is.
@@ -132,7 +134,11 @@ def fit(
     settings = saved.describe(flows[0], problem, program, chosen.seed, seeds, notes)
     settings["chosen"] = chosen.left_open
 
-    with nullcontext(settings) if directory is None else saved.claimed(directory, settings, resume=resume) as settings:
+    progress = progress and used.first
+    with ExitStack() as held:
+        if out is not None:
+            claimed = saved.claimed(directory or Path(), settings, resume=resume)
+            settings = used.once(lambda: held.enter_context(claimed), settings)
         if progress:
             announce(problem, [len(x) for x, _ in apart], flows[0], program, chosen.watch.minutes, chosen.left_open)
             say(*[f.text for f in findings if f.severity != "note"])
@@ -145,17 +151,18 @@ def fit(
             trained, log = train(
                 program,
                 state,
-                problem,
+                used.placed(problem),
                 chosen.schedule,
                 chosen.watch,
                 seeds=seeds,
-                evaluate=Monitor(problem, apart, checked, shown, samples, many=seeds is not None),
+                evaluate=Monitor(problem, apart, checked, shown, samples, many=seeds is not None, devices=used),
                 directory=directory,
                 run=files.seal(settings),
                 resume=resume,
                 progress=progress,
                 key=jax.random.fold_in(keys[0], 2),
-                callback=callback,
+                callback=callback if used.first else None,
+                devices=used,
             )
         except NonFiniteError as error:  # perhaps the data said so before
             raise NonFiniteError(" ".join([str(error), *[f.text for f in findings if f.severity == "fatal"]])) from None
@@ -166,9 +173,7 @@ def fit(
 
         witness = Witness(apart, findings, skipped(log.rows), int(jnp.max(trained.watched.damped)))
         run = Run(target, models(trained.learners.flow), models(trained.watched.best), log.rows, settings, witness)
-        if directory is not None:
-            saved.save_models(directory, run.final, run.best, settings, log.rows)
-            saved.save_verdicts(directory, [v.to_json() for v in run.verdicts])
+        used.once(lambda: _save(directory, run), None)
     if progress:
         say(f"Verdict: {run.verdict.summary}.")
     return run
@@ -230,6 +235,24 @@ class _Chosen:
         """With the objective that the problem asks for, if none was given."""
         objective = self.objective or default_objective(problem.target, len(problem.condition.boundary))
         return Program(objective, self.optimiser, self.steps)
+
+
+def _place(out: Any, *, resume: bool) -> Path | None:
+    """The run directory, if there is to be one and it can be used."""
+    if out is None:
+        if resume:
+            raise TradeError("resume=True needs the run directory as out=...")
+        return None
+    directory = files.as_path(out, "out")
+    saved.check_place(directory, resume=resume)
+    return directory
+
+
+def _save(directory: Path | None, run: Run) -> None:
+    """Models and verdicts, if there is a place for them."""
+    if directory is not None:
+        saved.save_models(directory, run.final, run.best, run.settings, run.metrics)
+        saved.save_verdicts(directory, [v.to_json() for v in run.verdicts])
 
 
 def _conditions(problem: Problem, evaluate_at: Any) -> tuple[Any, ...]:

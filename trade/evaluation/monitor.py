@@ -9,6 +9,7 @@ import jax.numpy as jnp
 import numpy as np
 from jax import Array
 
+from trade.devices import ONE, Devices, shared_out
 from trade.ess import kish_ess
 from trade.model import log_prob
 from trade.objectives.points import at_points, model_states
@@ -37,6 +38,7 @@ class Monitor:
         at: Conditions at which the ESS is reported beside its average.
         samples: Samples at each condition.
         many: Whether flows have a first axis of seeds.
+        devices: What it runs on.
     """
 
     def __init__(
@@ -48,9 +50,10 @@ class Monitor:
         samples: int,
         *,
         many: bool,
+        devices: Devices = ONE,
     ) -> None:
         self.problem, self.held_out, self.validation = problem, held_out, validation
-        self.at, self.samples, self.many = at, samples, many
+        self.at, self.samples, self.many, self.devices = at, samples, many, devices
         condition = problem.condition
         self.has_ess = problem.target.has_density and (problem.target.observation_shape is None or bool(held_out))
         shown = np.reshape(at, (len(at), *condition.u_shape))
@@ -98,11 +101,16 @@ class Monitor:
             y = self.held_out[0][1]
             y = y[jnp.arange(len(u) * OBSERVED) % len(y)]  # pyright: ignore
             u = jnp.repeat(u, OBSERVED, axis=0)
-        found = np.asarray(_ess(flows, self.problem.target, u, y, key, self.samples, many=self.many))
+        found = np.asarray(
+            self.devices.run(_ess, flows, self.problem.target, u, y, key, n=self.samples, many=self.many)
+        )
         return np.atleast_2d(found).reshape(-1, len(self.grid), found.shape[-1] // len(self.grid)).mean(axis=-1)
 
     def _scores(self, flows: Any, parts: list[tuple[Any, States]]) -> np.ndarray:
-        found = [np.asarray(_nll(flows, x, jnp.asarray(u, float), y, many=self.many)) for u, (x, y) in parts]
+        found = [
+            np.asarray(self.devices.run(_nll, flows, x, jnp.asarray(u, float), y, many=self.many))
+            for u, (x, y) in parts
+        ]
         seeds = 1 if not self.many else len(jax.tree.leaves(eqx.filter(flows, eqx.is_array))[0])
         return np.concatenate([np.atleast_2d(f) for f in found], axis=1) if found else np.zeros((seeds, 0))
 
@@ -135,6 +143,6 @@ def _ess(flows: Any, target: AbstractTarget, u: Array, y: Array | None, key: Arr
 def _nll(flows: Any, x: Array, u: Array, y: Array | None, *, many: bool) -> Array:
     def one(flow: Any) -> Array:
         axes = (0, None if y is None else 0)
-        return -jax.vmap(lambda v, w: log_prob(flow, v, u, w), in_axes=axes)(x, y)
+        return -jax.vmap(lambda v, w: log_prob(flow, v, u, w), in_axes=axes)(*shared_out((x, y)))
 
     return over_seeds(one, flows, many=many)

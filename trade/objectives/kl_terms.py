@@ -13,6 +13,7 @@ from flowjax.distributions import AbstractDistribution
 from jax import Array
 
 from trade import check
+from trade.devices import shared_out
 from trade.errors import TradeError
 from trade.model import draw, log_prob
 from trade.objectives.condition_samplers import ConditionSampler, GrowingInterval, check_conditions
@@ -48,7 +49,7 @@ class ForwardKL(Term):
         losses = []
         for i, k in enumerate(jax.random.split(key, len(boundaries))):
             key_batch, key_symmetry = jax.random.split(k)
-            x, y = problem.batch(key_batch, i, n)
+            x, y = shared_out(problem.batch(key_batch, i, n))
             if self.symmetries:
                 x = jax.vmap(problem.target.symmetry)(jax.random.split(key_symmetry, n), x)
             one = jax.vmap(lambda v, w, u=boundaries[i]: log_prob(flow, v, u, w), in_axes=(0, problem.observation_axis))
@@ -106,7 +107,7 @@ class ReverseKL(Term):
             return log_p - problem.target.log_density_at(x, u, y)
 
         axes = (0, 0, problem.observation_axis)
-        values = jax.vmap(one, in_axes=axes)(jax.random.split(key_x, self.batch), u, y)
+        values = jax.vmap(one, in_axes=axes)(*shared_out((jax.random.split(key_x, self.batch), u, y)))
         return values.mean(), Outcome(state, first_non_finite(values, problem.condition.unchart(u)))
 
 

@@ -11,6 +11,7 @@ from flowjax.distributions import AbstractDistribution
 from jax import Array
 
 from trade import check
+from trade.devices import shared_out
 from trade.model import draw, draw_from_mixture
 from trade.objectives.term import Problem
 
@@ -18,12 +19,13 @@ from trade.objectives.term import Problem
 def at_points(function: Callable[..., Any], x: Any, *of_conditions: Any) -> Any:
     """The function of every state x, with leading axes (C, P), and of what belongs to its condition, of leading axis C.
 
-    All points are one batch: with two batch axes a CPU copies what a product's derivative needs into another order
-    first, which takes as long as the product.
+    All points are one batch, shared out among the devices there are: with two batch axes a CPU copies what a product's
+    derivative needs into another order first, which takes as long as the product.
     """
     conditions, points = jax.tree.leaves(x)[0].shape[:2]
     repeated = jax.tree.map(lambda v: jnp.repeat(v, points, axis=0), of_conditions)
-    found = jax.vmap(function)(jax.tree.map(lambda v: v.reshape(-1, *v.shape[2:]), x), *repeated)
+    flat = jax.tree.map(lambda v: v.reshape(-1, *v.shape[2:]), x)
+    found = jax.vmap(function)(*shared_out((flat, *repeated)))
     return jax.tree.map(lambda v: v.reshape(conditions, points, *v.shape[1:]), found)
 
 

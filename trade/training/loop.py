@@ -13,6 +13,7 @@ from jax import Array
 
 from trade import check, files
 from trade.abstract_condition import AbstractCondition
+from trade.devices import ONE, Devices
 from trade.errors import NonFiniteError
 from trade.objectives.term import Problem
 from trade.training.checkpoint import Checkpoints
@@ -92,6 +93,7 @@ def train(
     key: Array,
     run: str = "",
     callback: Callback | None = None,
+    devices: Devices = ONE,
 ) -> tuple[Trained, MetricsLog]:
     """Train until nothing more is gained or the budget is spent, from the start or from the newest checkpoint.
 
@@ -109,25 +111,27 @@ def train(
         key: Randomness of the evaluations.
         run: Checksum of the settings; a checkpoint of other ones is refused.
         callback: Told of every row of metrics.
+        devices: What it runs on. Only the first of several processes has a directory.
     """
     many, checkpoints = seeds is not None, None if directory is None else Checkpoints(directory, run)
     watched = watch.begin(learners.flow, seeds or 1, program.steps, evaluate(learners.flow, key))
     state = Trained(learners, watched, no_means(learners.guard.losses))
     step = 0
-    if resume and checkpoints is not None:
-        step, state = checkpoints.load(state)
+    if resume:
+        step, state = devices.once(lambda: _newest(checkpoints, state), (step, state))
+        at, state = devices.agreed((jnp.asarray(step), state))
+        step = int(at)
     path = None if directory is None else directory / files.METRICS
     log = MetricsLog(path, resume_at=step if resume else None, callback=callback)
-    learners, watched, means = state.learners, state.watched, state.means
+    log.rows = devices.heard(log.rows)
     timer = Stopwatch()
 
     with Progress(program.steps, step, show=progress) as bar:
-        while step < (end := int(watched.cooling.end)):
+        while step < (end := int(state.watched.cooling.end)):
             stop = schedule.next_stop(step, end)
-            learners, chunk = run_chunk(
-                program, learners, problem, jnp.asarray(step), jnp.asarray(stop), watched.cooling, many=many
-            )
-            means = jax.tree.map(jnp.add, means, chunk)
+            bounds, cooling = (jnp.asarray(step), jnp.asarray(stop)), state.watched.cooling
+            learners, chunk = devices.run(run_chunk, program, state.learners, problem, *bounds, cooling, many=many)
+            state = Trained(learners, state.watched, jax.tree.map(jnp.add, state.means, chunk))
             step = stop
             if timer.compiling:
                 jax.block_until_ready(learners)
@@ -137,37 +141,61 @@ def train(
 
             if np.min(np.atleast_1d(learners.guard.consecutive)) >= schedule.patience:
                 if checkpoints is not None:
-                    checkpoints.save(step, Trained(learners, watched, means))
+                    checkpoints.save(step, state)
                 raise NonFiniteError(explain(learners, step, program, problem.condition, many=many))
             if step % schedule.report == 0 or last:
-                row: dict[str, Any] = {"step": step}
-                row |= {k: np.atleast_1d(v / jnp.maximum(means.count, 1)).tolist() for k, v in means.sums.items()}
-                row["skipped"] = np.atleast_1d(learners.guard.skipped).tolist()
-                means = jax.tree.map(jnp.zeros_like, means)
+                row = {"step": step} | _losses(state)
+                state = eqx.tree_at(lambda s: s.means, state, jax.tree.map(jnp.zeros_like, state.means))
                 log.append(row)
                 bar.report(row)
             if step % schedule.evaluate == 0 or last:
                 judged = evaluate(learners.flow, jax.random.fold_in(key, step))
-                begun = min(log.newest("lambda", [1.0])) > 0.0
-                reached = min(log.newest("reached", [1.0]))
-                watched, lost = watch.compare(
-                    watched, learners.flow, judged, step, begun=begun, reached=reached, many=many
-                )
-                heart = watch.memorises(judged) & begun & judged.weighted
-                learners = eqx.tree_at(lambda v: v.trust, learners, watch.trusted(learners.trust, lost, heart))
-                early = program.optimiser.may_end_early
-                cooling = watch.ends(
-                    watched, step, program.steps, reached if begun else 0.0, timer, may_end_early=early
-                )
-                watched = eqx.tree_at(lambda w: w.cooling, watched, cooling)
+                state, lost = _decide(program, watch, state, judged, log, timer, step, many=many)
+                # The first process decides: it has the log of a run that is resumed, and its own clock.
+                state = devices.agreed(state)
                 row = {"step": step, **{k: np.asarray(v).tolist() for k, v in judged.values.items()}}
                 log.append(row | ({"lost": lost.tolist()} if lost.any() else {}))
                 bar.report(row)
-                bar.total = int(cooling.end)
+                bar.total = int(state.watched.cooling.end)
             if checkpoints is not None and (step % schedule.checkpoint == 0 or last):
-                checkpoints.save(step, Trained(learners, watched, means))
+                checkpoints.save(step, state)
             bar.advance(step)
-    return Trained(learners, watched, means), log
+    return state, log
+
+
+def _losses(state: Trained) -> dict[str, Any]:
+    """Means since the last report, and steps that were skipped, one entry per seed."""
+    count = jnp.maximum(state.means.count, 1)
+    row = {k: np.atleast_1d(v / count).tolist() for k, v in state.means.sums.items()}
+    return row | {"skipped": np.atleast_1d(state.learners.guard.skipped).tolist()}
+
+
+def _decide(
+    program: Program,
+    watch: Watch,
+    state: Trained,
+    judged: Judged,
+    log: MetricsLog,
+    timer: Stopwatch,
+    step: int,
+    *,
+    many: bool,
+) -> tuple[Trained, np.ndarray]:
+    """What an evaluation changes: best state, trust, end; and which seeds are losing their boundary."""
+    begun, reached = min(log.newest("lambda", [1.0])) > 0.0, min(log.newest("reached", [1.0]))
+    flows, trust = state.learners.flow, state.learners.trust
+    watched, lost = watch.compare(state.watched, flows, judged, step, begun=begun, reached=reached, many=many)
+    memorises = watch.memorises(judged) & begun & judged.weighted
+    early, far = program.optimiser.may_end_early, reached if begun else 0.0
+    cooling = watch.ends(watched, step, program.steps, far, timer, may_end_early=early)
+    watched = eqx.tree_at(lambda w: w.cooling, watched, cooling)
+    learners = eqx.tree_at(lambda v: v.trust, state.learners, watch.trusted(trust, lost, memorises))
+    return Trained(learners, watched, state.means), lost
+
+
+def _newest(checkpoints: Checkpoints | None, like: Trained) -> tuple[int, Trained]:
+    assert checkpoints is not None  # fit refuses to resume without a directory
+    return checkpoints.load(like)
 
 
 def explain(learners: Learner, step: int, program: Program, condition: AbstractCondition, *, many: bool) -> str:

@@ -2,7 +2,7 @@
 
 from collections.abc import Callable
 from dataclasses import dataclass
-from functools import cache
+from functools import cache, partial
 from typing import Any
 
 import equinox as eqx
@@ -11,6 +11,7 @@ import jax.numpy as jnp
 from flowjax.distributions import AbstractDistribution
 from jax import Array
 
+from trade.devices import SEEDS, mapped_over_seeds, on_each, shared_out
 from trade.flows.coupling import in_one_piece
 from trade.objectives.term import Clock, Objective, Problem, Report, is_untrained, split_trainable
 from trade.training.optimiser import Adam, Cooling
@@ -154,14 +155,15 @@ def _loop(
         learner, report = advance(program, eqx.combine(arrays, static), problem, step, cooling)
         return eqx.filter(learner, eqx.is_array), report
 
-    step_all = jax.vmap(one, in_axes=(0, None)) if many else one
+    step_all = mapped_over_seeds(one, (0, None)) if many else one
+    settled = partial(shared_out, axis=SEEDS) if many else on_each
 
     def body(step: Array, carry: tuple[Any, Means]) -> tuple[Any, Means]:
         arrays, means = carry
-        arrays, report = step_all(arrays, step)
+        arrays, report = step_all(settled(arrays), step)
         finite = jnp.stack([jnp.isfinite(v) for v in report.losses.values()]).all(axis=0)
         sums = {k: means.sums[k] + jnp.where(finite, v, 0.0) for k, v in report.losses.items()}
-        return arrays, Means(sums, means.count + finite)
+        return settled(arrays), Means(sums, means.count + finite)
 
     arrays, means = jax.lax.fori_loop(first, stop, body, (arrays, no_means(learners.guard.losses)))
     return eqx.combine(arrays, static), means
