@@ -7,7 +7,9 @@ import pytest
 from small_problems import gaussian_family
 
 from trade import Condition, Target, TradeError
+from trade.sampling import mcmc
 from trade.sampling.mcmc import MarkovChains, _diagnose
+from trade.targets import LennardJones
 
 KEY = jax.random.key(1)
 
@@ -76,3 +78,14 @@ def test_bad_settings_are_refused(options, message):
 def test_no_samples_are_refused():
     with pytest.raises(TradeError, match="n must be an integer of at least 1, got 0"):
         MarkovChains().sample(gaussian_family(1), KEY, 0, 1.0)
+
+
+def test_no_chain_stays_where_forces_are_too_strong_for_the_step_size(monkeypatch):
+    """Random displacements of a crystal bring particles too close: steps as long as in the end leave chains there."""
+    target = LennardJones((1, 1, 2))
+    chains = MarkovChains(chains=128, pilot=100)
+    _, mixing = chains.sample(target, jax.random.key(0), 128, (0.45, 3.0))
+    assert mixing.rhat < 1.05
+    monkeypatch.setattr(mcmc, "SMALLEST", 1.0)
+    with pytest.raises(TradeError, match="have not mixed"):
+        chains.sample(target, jax.random.key(0), 128, (0.45, 3.0))

@@ -17,6 +17,7 @@ from trade.states import shape_of
 from trade.target import AbstractTarget, check_target
 
 Observables = Callable[[Array], Array]
+SMALLEST = 0.05  # of the step size, at the beginning of a pilot run
 
 
 class Mixing(NamedTuple):
@@ -92,7 +93,7 @@ class MarkovChains:
         problem = _Problem(target, at, observables, longest)
         tuned = _tune(problem, keys[0])
         start = jax.random.normal(keys[1], (self.chains, *target.shape))
-        state, pilot, _ = _trajectories(problem, tuned, start, keys[2], self.pilot, jnp.asarray(1))
+        state, pilot, _ = _trajectories(problem, tuned, start, keys[2], self.pilot, jnp.asarray(1), _rising(self.pilot))
         half = np.asarray(pilot.seen[:, self.pilot // 2 :], np.float64)
         rhat, autocorrelation = _diagnose(half)
         if not rhat <= self.largest_rhat:
@@ -103,9 +104,10 @@ class MarkovChains:
         # The pilot's first half is dropped; the rest of the thermalisation is ten autocorrelation times.
         extra = int(np.ceil(10 * autocorrelation))
         thinning = max(int(np.ceil(self.spacing * autocorrelation)), 1)
-        state, _, _ = _trajectories(problem, tuned, state, keys[3], 1, jnp.asarray(extra))
+        state, _, _ = _trajectories(problem, tuned, state, keys[3], 1, jnp.asarray(extra), jnp.ones(1))
         draws = -(-n // self.chains)
-        state, kept, acceptance = _trajectories(problem, tuned, state, keys[4], draws, jnp.asarray(thinning))
+        every = jnp.asarray(thinning), jnp.ones(draws)
+        state, kept, acceptance = _trajectories(problem, tuned, state, keys[4], draws, *every)
         flat = kept.x.reshape(-1, *target.shape)
         turned = _turn(target, flat, jax.random.fold_in(key, 1)) if target.has_symmetry else flat
         order = jax.random.permutation(jax.random.fold_in(key, 2), len(turned))[:n]
@@ -155,31 +157,43 @@ def tune(
     return parameters["step_size"], parameters["inverse_mass_matrix"]
 
 
+def _rising(pilot: int) -> Array:
+    """Factors on the step size of a pilot run, from small to one before its second half.
+
+    Where chains start, far from where they will be, forces can be too strong for the step size: such chains would never
+    leave.
+    """
+    return jnp.minimum(SMALLEST ** (1.0 - jnp.arange(pilot) / (0.4 * pilot)), 1.0)
+
+
 @eqx.filter_jit
 def _trajectories(
-    problem: _Problem, tuned: tuple[Array, Array], x: Array, key: Array, kept: int, thinning: Array
+    problem: _Problem, tuned: tuple[Array, Array], x: Array, key: Array, kept: int, thinning: Array, factors: Array
 ) -> tuple[Array, _Seen, Array]:
     """``kept`` times ``thinning`` trajectories from x; the last state of each lot is kept."""
-    import blackjax  # noqa: PLC0415
+    from blackjax.mcmc import dynamic_hmc  # noqa: PLC0415
 
     # Trajectories of random length: those of one length come back to where they were, in the modes of that period.
-    kernel = blackjax.dynamic_hmc(
-        problem.log_density,
-        *tuned,
-        integration_steps_fn=lambda k: jax.random.randint(k, (), 1, problem.longest + 1),
-    )
+    kernel = dynamic_hmc.build_kernel(integration_steps_fn=lambda k: jax.random.randint(k, (), 1, problem.longest + 1))
+    step_size, masses = tuned
 
-    def lot(states: Any, key: Array) -> tuple[Any, tuple[_Seen, Array]]:
+    def lot(states: Any, given: tuple[Array, Array]) -> tuple[Any, tuple[_Seen, Array]]:
+        key, factor = given
+
+        def one(key: Array, state: Any) -> Any:
+            return kernel(key, state, problem.log_density, factor * step_size, masses)  # pyright: ignore
+
         def move(i: Array, carry: tuple[Any, Array]) -> tuple[Any, Array]:
             keys = jax.random.split(jax.random.fold_in(key, i), len(x))
-            states, info = jax.vmap(kernel.step)(keys, carry[0])
+            states, info = jax.vmap(one)(keys, carry[0])
             return states, carry[1] + info.acceptance_rate.mean()  # pyright: ignore
 
         states, accepted = jax.lax.fori_loop(0, thinning, move, (states, jnp.zeros(())))
         return states, (_Seen(states.position, jax.vmap(problem.watch)(states.position)), accepted / thinning)
 
-    start = jax.vmap(kernel.init)(x, jax.random.split(jax.random.fold_in(key, 0), len(x)))
-    states, (seen, acceptance) = jax.lax.scan(lot, start, jax.random.split(key, kept))
+    begin = jax.vmap(lambda v, k: dynamic_hmc.init(v, problem.log_density, k))
+    start = begin(x, jax.random.split(jax.random.fold_in(key, 0), len(x)))
+    states, (seen, acceptance) = jax.lax.scan(lot, start, (jax.random.split(key, kept), factors))
     chains_first = _Seen(*(jnp.swapaxes(a, 0, 1) for a in seen))
     return states.position, chains_first, acceptance.mean()
 
