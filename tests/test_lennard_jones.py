@@ -11,7 +11,7 @@ from small_problems import KEY, precision
 from trade import Axes, Condition, TradeError
 from trade.config import describe_target, from_json
 from trade.targets import LennardJones
-from trade.targets.lennard_jones import WIDTH
+from trade.targets.lennard_jones import WIDTH, _crystal_symmetries
 
 CRYSTAL = LennardJones()
 
@@ -84,3 +84,17 @@ def test_it_is_saved_by_its_arguments():
 def test_bad_arguments_are_refused(options, message):
     with pytest.raises(TradeError, match=message):
         LennardJones(**options)
+
+
+@pytest.mark.parametrize(("cells", "turns"), [((2, 2, 2), 48), ((1, 2, 2), 16), ((1, 2, 3), 8)])
+def test_symmetries_of_the_crystal_leave_the_energy(cells, turns):
+    """All turns of the box; the energy of a state far from its sites, wall and images among it; and they differ."""
+    target = LennardJones(cells)
+    assert len(_crystal_symmetries(cells)[0]) == turns
+    with precision(np.float64):
+        x = 2.5 * jax.random.normal(KEY, target.shape).at[-1].set(0.3)
+        moved = jax.vmap(lambda k: target.symmetry(k, x))(jax.random.split(KEY, 50))
+        np.testing.assert_allclose(jax.vmap(target.energy)(moved), target.energy(x), rtol=1e-9)
+        assert len(np.unique(np.round(moved[:, 0], 8))) > 20
+        jacobian = jax.jacobian(lambda v: target.symmetry(KEY, v))(x)
+        np.testing.assert_allclose(abs(np.linalg.det(jacobian)), 1.0)

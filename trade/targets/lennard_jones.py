@@ -1,8 +1,11 @@
 """A Lennard-Jones crystal in a periodic box whose volume fluctuates: temperature and pressure."""
 
+from functools import cache
+from itertools import permutations, product
 from math import prod
 
 import equinox as eqx
+import jax
 import jax.numpy as jnp
 import numpy as np
 from jax import Array
@@ -19,6 +22,32 @@ LARGEST, WALL = 0.3, 1e4  # displacement without a wall, in cubic cells, and how
 SOLID = Axes({"T": Condition(0.3, 0.6), "P": Condition(1.0, 5.0, scale="linear")}, boundary=(0.45, 3.0))
 
 
+def _fcc(cells: tuple[int, int, int]) -> np.ndarray:
+    """Sites in cubic cells."""
+    basis = np.array([[0.0, 0.0, 0.0], [0.5, 0.5, 0.0], [0.5, 0.0, 0.5], [0.0, 0.5, 0.5]])
+    corners = np.stack(np.meshgrid(*map(np.arange, cells), indexing="ij"), axis=-1).reshape(-1, 1, 3)
+    return (corners + basis).reshape(-1, 3)
+
+
+@cache
+def _crystal_symmetries(cells: tuple[int, int, int]) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+    """Turns of the box onto itself, as matrices; where they take each site; and where each translation does."""
+    sites, box = _fcc(cells), np.array(cells)
+    index = {tuple(s): i for i, s in enumerate(np.round(2 * sites).astype(int))}
+
+    def found(places: np.ndarray) -> list[int]:
+        return [index[tuple(p)] for p in np.round(2 * places).astype(int) % (2 * box)]
+
+    turns = [
+        np.diag(signs) @ np.eye(3)[list(order)]
+        for order in permutations(range(3))
+        for signs in product((1.0, -1.0), repeat=3)
+        if all(box[order[i]] == box[i] for i in range(3))
+    ]
+    turned = np.array([found(sites @ turn.T) for turn in turns])
+    return np.array(turns), turned, np.array([found(sites + step) for step in sites])
+
+
 class LennardJones(AbstractTarget):
     """q(s, V|T, P) = V^(N+1) exp(-(U + P V)/T): N particles near the sites of a face-centred cubic crystal.
 
@@ -27,7 +56,10 @@ class LennardJones(AbstractTarget):
     translations, and N + 1 powers of the volume remain, one of them of log V as the coordinate. Particles have
     names, and keep their sites: one phase. Those whose sites are within one and a half cubic cells interact
     by 4 (r⁻¹² - r⁻⁶), in reduced units: a choice by sites leaves the energy smooth. A wall keeps each of them within
-    0.3 cubic cells of its site, well before it could change places.
+    0.3 cubic cells of its site, well before it could change places, as seen from their common centre.
+
+    Every translation, rotation and reflection that takes the crystal in its box to itself is a symmetry: with it 32
+    particles have 1,536 states for each one that was simulated.
 
     Args:
         cells: Cubic cells along each side of the box, one number or three; there are four particles in each.
@@ -68,9 +100,7 @@ class LennardJones(AbstractTarget):
     @property
     def sites(self) -> np.ndarray:
         """Where the particles of the perfect crystal are, in cubic cells, of shape (N, 3)."""
-        basis = np.array([[0.0, 0.0, 0.0], [0.5, 0.5, 0.0], [0.5, 0.0, 0.5], [0.0, 0.5, 0.5]])
-        corners = np.stack(np.meshgrid(*map(np.arange, self.cells), indexing="ij"), axis=-1).reshape(-1, 1, 3)
-        return (corners + basis).reshape(-1, 3)
+        return _fcc(self.cells)
 
     def bonds(self) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
         """Which particles interact, each pair once, images among them.
@@ -84,6 +114,21 @@ class LennardJones(AbstractTarget):
         # A particle and its own image: one of two opposite ones.
         once = (first < second) | ((first == second) & (image > len(images) // 2))
         return first[once], second[once], step[first, second, image][once]
+
+    @property
+    def has_symmetry(self) -> bool:
+        """Those of the crystal."""
+        return True
+
+    def symmetry(self, key: Array, x: Array) -> Array:
+        """A random translation, then a rotation or reflection, that takes all sites to sites."""
+        n, (turns, turned, moved) = self.particles, _crystal_symmetries(self.cells)
+        one, two = jax.random.split(key)
+        turn, step = jax.random.randint(one, (), 0, len(turns)), jax.random.randint(two, (), 0, n)
+        away = jnp.concatenate([x[:-1].reshape(n - 1, 3), jnp.zeros((1, 3), x.dtype)])
+        to = jnp.asarray(turned)[turn][jnp.asarray(moved)[step]]  # the site that each particle comes to
+        away = jnp.zeros_like(away).at[to].set(away @ jnp.asarray(turns, x.dtype)[turn].T, unique_indices=True)
+        return jnp.concatenate([(away - away[-1])[:-1].reshape(-1), x[-1:]])
 
     def config(self) -> dict:
         """The constructor's arguments."""
@@ -115,7 +160,7 @@ class LennardJones(AbstractTarget):
         away = jnp.asarray(step, x.dtype) + moved[first] - moved[second]
         inverse = (4.0 * self.volume(x) / n) ** (-2.0 / 3.0) / jnp.maximum(jnp.sum(away**2, axis=-1), 1e-6)
         sixth = jnp.minimum(inverse, 4.0) ** 3  # a clash is a large but finite energy
-        outside = jnp.maximum(jnp.abs(moved) - LARGEST, 0.0)
+        outside = jnp.maximum(jnp.abs(moved - moved.mean(axis=0)) - LARGEST, 0.0)
         return 4.0 * jnp.sum(sixth * (sixth - 1.0)) + WALL * jnp.sum(outside**2)
 
     def _parameters(self, c: Array) -> tuple[Array, Array | float]:
