@@ -132,11 +132,11 @@ def run_chunk(
     The bounds are traced, so that chunks of every length share one compilation, and they
     are not mapped over seeds, so that what happens every n steps stays a branch.
     """
-    return _compiled_loop()(program, learners, problem, first, stop, cooling, many=many)
+    return compiled_loop()(program, learners, problem, first, stop, cooling, many=many)
 
 
 @cache
-def _compiled_loop() -> Callable[..., tuple[Learner, Means]]:
+def compiled_loop() -> Callable[..., tuple[Learner, Means]]:
     """With the choices of compilation that fit this device, where its XLA has them."""
     options = COMPILER_OPTIONS.get(jax.default_backend(), {})
     try:
