@@ -168,3 +168,49 @@ def zoo(folder: Path) -> list[str]:
         f"`{content['command']}`, {origin({'zoo': content})}",
         table(head, rows),
     ]
+
+
+CABLE, NETWORK = 360e9, 50e9  # bytes a second in an all-reduce within a machine (NVLink) and between machines
+LATENCY = 20e-6  # seconds of each collective
+
+
+def devices(file: Path, speed: Path) -> list[str]:
+    """What devices say to each other in a step, and what that costs beside a step that was measured."""
+    if not file.exists():
+        return []
+    content = json.loads(file.read_text())
+    steps = json.loads(speed.read_text()).get("gpu", {}).get("sizes", {}) if speed.exists() else {}
+    n, rows = content["devices"], []
+    for e in content["rows"]:
+        count = sum(c["count"] for c in e["collectives"].values())
+        size = sum(c["bytes"] for c in e["collectives"].values())
+        kinds = ", ".join(f"{c['count']} {kind}" for kind, c in sorted(e["collectives"].items())) or "none"
+        measured = steps.get(e["size"], {}).get("implementations", {}).get("trade", {}).get("step_ms")
+        numbers = ["", "", ""]
+        if measured:
+            shares = [
+                measured / (measured + 1e3 * (2 * (n - 1) / n * size / speed + count * LATENCY))
+                for speed in (CABLE, NETWORK)
+            ]
+            numbers = [f"{measured:.2f}", *(f"{100 * share:.0f} %" for share in shares)]
+        rows.append((e["size"], str(e["seeds"]), f"{e['parameters']:,}", kinds, f"{size:,}", *numbers))
+    head = (
+        "size",
+        "seeds",
+        "parameters",
+        "collectives",
+        "bytes",
+        "H200, ms a step",
+        "expected, NVLink",
+        "expected, network",
+    )
+    return [
+        "## Many devices",
+        f"What {n} devices say to each other in one step of the default, counted in the compiled program. With as many "
+        "seeds as devices they say nothing. Expected is the part of a step that is not spent on it, each device having "
+        f"the points that one has alone: at {CABLE / 1e9:.0f} GB/s within a machine, {NETWORK / 1e9:.0f} GB/s between "
+        f"machines, and {1e6 * LATENCY:.0f} µs for each collective, which are assumed, beside the step of one H200, "
+        "which is measured.",
+        f"`{content['command']}`, {origin({'devices': content})}",
+        table(head, rows),
+    ]
