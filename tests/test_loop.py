@@ -11,6 +11,7 @@ import pytest
 from small_problems import LinearGaussian, data_at, family, problem_of
 
 from trade import Adam, NonFiniteError, Schedule, Trade, fit
+from trade.devices import ONE
 from trade.fit import stack
 from trade.objectives import Fixed
 from trade.objectives.term import Outcome, Term
@@ -20,9 +21,11 @@ from trade.training.log import MetricsLog, read_metrics
 from trade.training.loop import Trained, train
 from trade.training.state import Program, all_finite, begin, no_means, run_chunk
 from trade.training.watch import Judged
+from trade.training.windows import Windows
 
 KEY = jax.random.key(19)
 PROBLEM = problem_of(family(), data_at(1.0))
+WINDOWS = Windows(PROBLEM, None, ONE)
 FLOW = LinearGaussian(mean=3.0)
 
 
@@ -61,7 +64,7 @@ def no_evaluation(flows, key):
 def run(objective=StepNumber(), steps=30, schedule=Schedule(10, 100, 100), evaluate=no_evaluation, **options):  # noqa: B008
     program = Program(objective, options.pop("optimiser", Adam(0.1)), steps)
     start, watch = begin(program, FLOW, PROBLEM, KEY), options.pop("watch", Watch())
-    return train(program, start, PROBLEM, schedule, watch, evaluate=evaluate, **{**OPTIONS, **options})
+    return train(program, start, WINDOWS, schedule, watch, evaluate=evaluate, **{**OPTIONS, **options})
 
 
 def like(program):
@@ -197,7 +200,7 @@ def test_best_model_is_chosen_seed_by_seed():
         return judged(next(scores), np.zeros((2, 0)), np.zeros((2, 0)))
 
     options = {**OPTIONS, "seeds": 2, "evaluate": evaluate}
-    trained, _ = train(program, start, PROBLEM, Schedule(100, 10, 100), Watch(), **options)
+    trained, _ = train(program, start, WINDOWS, Schedule(100, 10, 100), Watch(), **options)
     np.testing.assert_array_equal(trained.watched.best.mean[0], seen[1].mean[0])
     np.testing.assert_array_equal(trained.watched.best.mean[1], seen[2].mean[1])
     np.testing.assert_array_equal(trained.watched.score, [1.0, 8.0])
@@ -305,7 +308,7 @@ def test_seeds_end_together_when_the_last_of_them_has_nothing_to_gain():
         return judged([-min(step, 10), -min(step, 60)], np.zeros((2, 0)), np.zeros((2, 0)))
 
     options = {**OPTIONS, "seeds": 2, "evaluate": evaluate}
-    trained, log = train(program, start, PROBLEM, Schedule(5, 5, 100), PATIENT, **options)
+    trained, log = train(program, start, WINDOWS, Schedule(5, 5, 100), PATIENT, **options)
     np.testing.assert_array_equal(trained.watched.improved, [10, 60])
     assert [int(v) for v in trained.watched.cooling] == [80, 106]
     assert log.rows[-1]["step"] == 106

@@ -98,7 +98,7 @@ def fit(
     Args:
         file: A Python file that defines `target` and `data`, and may define `flow` (a recipe, a flowjax
             distribution or a function of a key) and any of `objective`, `steps`, `minutes`, `optimiser`,
-            `validation`, `held_out`, `schedule`, `seeds` and `callback`.
+            `validation`, `held_out`, `schedule`, `seeds`, `resident` and `callback`.
         out: Directory for checkpoints, metrics and the model: a new or empty one.
         steps: The budget of training steps, in place of the file's.
         seed: Random seed.

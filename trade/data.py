@@ -55,8 +55,8 @@ def _same(one: Any, two: Any) -> bool:
     return bool(np.allclose(one, two, rtol=1e-6))
 
 
-def check_data(target: AbstractTarget, data: Data, name: str) -> dict[Any, tuple[Array, Array | None]]:
-    """Refuse data of the wrong shape, with NaN, empty, or at a condition out of range."""
+def check_data(target: AbstractTarget, data: Data, name: str) -> dict[Any, tuple[Any, Any]]:
+    """Refuse data of the wrong shape, with NaN, empty, or at a condition out of range; NumPy arrays come back."""
     if not isinstance(data, Mapping):
         raise TradeError(f"{name} must be a dictionary {{condition: samples}}, got {type(data).__name__}.")
     checked = {}
@@ -83,7 +83,7 @@ def check_data(target: AbstractTarget, data: Data, name: str) -> dict[Any, tuple
     return checked
 
 
-def _check_array(value: Any, shape: tuple[int, ...], name: str) -> Array:
+def _check_array(value: Any, shape: tuple[int, ...], name: str) -> np.ndarray:
     with np.errstate(over="ignore"):  # what float32 cannot hold is infinite below
         array = np.asarray(check.array(value, name)).astype(jnp.result_type(float))
     if array.ndim != len(shape) + 1 or array.shape[1:] != shape:
@@ -93,7 +93,7 @@ def _check_array(value: Any, shape: tuple[int, ...], name: str) -> Array:
     bad = int((~np.isfinite(array)).any(axis=tuple(range(1, array.ndim))).sum())
     if bad:
         raise TradeError(f"{name} has {bad} of {len(array)} samples with NaN or infinite values.")
-    return jnp.asarray(array)
+    return array
 
 
 def sampled(target: AbstractTarget, n: int = 200_000) -> Data | None:
@@ -111,7 +111,7 @@ def hold_out(problem: Problem, part: float, most: int = 5_000) -> tuple[Problem,
     kept, apart, of_kept, of_apart = [], [], [], []
     for i, x in enumerate(problem.data):
         n = min(int(part * len(x)), most)
-        order = jax.random.permutation(jax.random.key(i), len(x))
+        order = np.asarray(jax.random.permutation(jax.random.key(i), len(x)))
         kept.append(x[order[n:]])
         apart.append(x[order[:n]])
         y = None if problem.observations is None else problem.observations[i]
@@ -121,7 +121,9 @@ def hold_out(problem: Problem, part: float, most: int = 5_000) -> tuple[Problem,
     rest = Problem(problem.target, problem.condition, tuple(kept), observations)
     if min(len(x) for x in apart) < 2:
         return problem, ()
-    return rest, tuple(zip(apart, of_apart, strict=True))
+    return rest, tuple(
+        (jnp.asarray(x), None if y is None else jnp.asarray(y)) for x, y in zip(apart, of_apart, strict=True)
+    )
 
 
 def examine(problem: Problem) -> tuple[Finding, ...]:

@@ -35,6 +35,7 @@ from trade.training.optimiser import Adam, Given
 from trade.training.progress import announce, say
 from trade.training.state import Learner, Program, all_finite, begin
 from trade.training.watch import Watch
+from trade.training.windows import Windows, resident_states
 
 LARGEST_SEED = 2**32 - 1  # a larger one would wrap to another
 
@@ -62,6 +63,7 @@ def fit(
     notes: Mapping[str, Any] | None = None,
     callback: Callable[[dict[str, Any]], object] | None = None,
     devices: Literal["all"] | int | Sequence[Any] | None = None,
+    resident: int | None = None,
 ) -> Run:
     """Train a conditional flow on data at the boundary and on the known dependence on c.
 
@@ -97,6 +99,8 @@ def fit(
         devices: ``"all"``, a number or a list of them: batches, and seeds first, are shared out among them. One by
             default. A run can be resumed on any number. In one of several processes all of theirs are used; the
             first process alone writes files, shows progress and calls ``callback``.
+        resident: States of each boundary value on a device at a time; the others stay on the host and come by turns.
+            As many as take a quarter of its memory by default.
 
     Returns:
         The finished run, with the best model of each seed; ``run.verdict`` says how far it can be trusted.
@@ -124,15 +128,16 @@ def fit(
     everything = make_problem(target, sampled(target) if data is None else data, charted=flow is None)
     findings = examine(everything)
     problem, apart = hold_out(everything, held_out)
-    target, condition = problem.target, problem.condition
+    windows = Windows(problem, resident_states(problem, resident), used)
+    target, condition, first = problem.target, problem.condition, windows.first
     program = chosen.program(problem)
-    wanted = flow if flow is not None else default_flow(target, jnp.concatenate(problem.data) if problem.data else None)
+    wanted = flow if flow is not None else default_flow(target, jnp.concatenate(first.data) if first.data else None)
     keys = [jax.random.key(chosen.seed + i) for i in range(seeds or 1)]
-    flows = [_make_flow(wanted, program.objective, problem, key) for key in keys]
+    flows = [_make_flow(wanted, program.objective, first, key) for key in keys]
     shown = _conditions(problem, evaluate_at)
-    checked = {} if validation is None else check_data(target, validation, "validation")
+    checked = {} if validation is None else jax.tree.map(jnp.asarray, check_data(target, validation, "validation"))
     settings = saved.describe(flows[0], problem, program, chosen.seed, seeds, notes)
-    settings["chosen"] = chosen.left_open
+    settings |= {"chosen": chosen.left_open} | ({} if windows.size is None else {"resident": windows.size})
 
     progress = progress and used.first
     with ExitStack() as held:
@@ -144,18 +149,18 @@ def fit(
             say(*[f.text for f in findings if f.severity != "note"])
 
         def begun(f: AbstractDistribution, key: Array) -> Learner:
-            return begin(program, f, problem, jax.random.fold_in(key, 1))
+            return begin(program, f, first, jax.random.fold_in(key, 1))
 
         state = begun(flows[0], keys[0]) if seeds is None else eqx.filter_vmap(begun)(stack(flows), jnp.stack(keys))
         try:
             trained, log = train(
                 program,
                 state,
-                used.placed(problem),
+                windows,
                 chosen.schedule,
                 chosen.watch,
                 seeds=seeds,
-                evaluate=Monitor(problem, apart, checked, shown, samples, many=seeds is not None, devices=used),
+                evaluate=Monitor(first, apart, checked, shown, samples, many=seeds is not None, devices=used),
                 directory=directory,
                 run=files.seal(settings),
                 resume=resume,

@@ -13,7 +13,7 @@ from trade.run import Run, load
 from trade.saved import read_settings
 from trade.training.compilation import cache_directory
 
-_TRAINING = ("steps", "minutes", "optimiser", "validation", "held_out", "schedule", "seeds", "callback")
+_TRAINING = ("steps", "minutes", "optimiser", "validation", "held_out", "schedule", "seeds", "resident", "callback")
 _OPTIONS = ("flow", "objective", *_TRAINING)
 PROBLEM_NAMES = ("target", "data", *_OPTIONS)
 _NEARLY = 0.85  # how alike two names are of which one is a slip

@@ -15,12 +15,12 @@ from trade import check, files
 from trade.abstract_condition import AbstractCondition
 from trade.devices import ONE, Devices
 from trade.errors import NonFiniteError
-from trade.objectives.term import Problem
 from trade.training.checkpoint import Checkpoints
 from trade.training.log import Callback, MetricsLog
 from trade.training.progress import Progress
 from trade.training.state import Learner, Means, Program, no_means, run_chunk
 from trade.training.watch import Judged, Stopwatch, Watch, Watched
+from trade.training.windows import Windows
 
 Evaluate = Callable[[Any, Array], Judged]
 
@@ -81,7 +81,7 @@ class Trained(eqx.Module):
 def train(
     program: Program,
     learners: Learner,
-    problem: Problem,
+    windows: Windows,
     schedule: Schedule,
     watch: Watch,
     *,
@@ -100,7 +100,7 @@ def train(
     Args:
         program: Objective, optimiser and the budget.
         learners: The state before the first step; with several seeds, stacked along a first axis.
-        problem: Target and data.
+        windows: Target and data; another window of them, if they do not fit, after every report.
         schedule: How often to report, evaluate and save.
         watch: How the best state is chosen, the boundary kept, and the end decided.
         seeds: Number of seeds, or None for one without a seed axis.
@@ -130,6 +130,7 @@ def train(
         while step < (end := int(state.watched.cooling.end)):
             stop = schedule.next_stop(step, end)
             bounds, cooling = (jnp.asarray(step), jnp.asarray(stop)), state.watched.cooling
+            problem = windows.at(step // schedule.report)
             learners, chunk = devices.run(run_chunk, program, state.learners, problem, *bounds, cooling, many=many)
             state = Trained(learners, state.watched, jax.tree.map(jnp.add, state.means, chunk))
             step = stop
