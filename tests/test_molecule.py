@@ -240,7 +240,7 @@ def test_molecules_that_do_not_fit_are_refused():
 
 def test_pdb_is_read_by_others(tmp_path, simulated):
     x = simulated[0][:3]
-    write_pdb(tmp_path / "frames.pdb", x, alanine.ATOMS)
+    write_pdb(tmp_path / "frames.pdb", x, tuple(alanine.ATOMS.items()))
     read = app.PDBFile(str(tmp_path / "frames.pdb"))
     assert read.getNumFrames() == 3
     for i in range(3):
@@ -249,9 +249,9 @@ def test_pdb_is_read_by_others(tmp_path, simulated):
     names = [(a.residue.name, a.element.symbol) for a in read.topology.atoms()]
     assert names == [(r, a[0]) for r, atoms in alanine.ATOMS.items() for a in atoms]  # OpenMM has its own atom names
     with pytest.raises(TradeError, match=r"shape \(frames, 22, 3\), got \(3, 21, 3\)"):
-        write_pdb(tmp_path / "wrong.pdb", x[:, :21], alanine.ATOMS)
+        write_pdb(tmp_path / "wrong.pdb", x[:, :21], tuple(alanine.ATOMS.items()))
     with pytest.raises(TradeError, match="finite positions"):
-        write_pdb(tmp_path / "wrong.pdb", x * np.nan, alanine.ATOMS)
+        write_pdb(tmp_path / "wrong.pdb", x * np.nan, tuple(alanine.ATOMS.items()))
     assert not (tmp_path / "wrong.pdb").exists()
 
 

@@ -264,9 +264,10 @@ REFUSED = {
     "dynamics without a step": (lambda: LeapfrogLangevin(step=None), "step"),
     "dynamics that never keeps": (lambda: LeapfrogLangevin(thinning=0), "thinning"),
     "dynamics of no molecule": (lambda: LeapfrogLangevin().sample(MultiWell(), KEY, X, 1, 300.0), "molecule"),
-    "a file of words": (lambda: write_pdb("x.pdb", "positions", {"ALA": ("N",)}), "positions"),
+    "a file of words": (lambda: write_pdb("x.pdb", "positions", [("ALA", ("N",))]), "positions"),
     "a file of no residues": (lambda: write_pdb("x.pdb", np.zeros((1, 3)), ["N"]), "residues"),
-    "a file nowhere": (lambda: write_pdb("/nowhere/x.pdb", np.zeros((1, 3)), {"ALA": ("N",)}), "x.pdb"),
+    "a file of residues by name": (lambda: write_pdb("x.pdb", np.zeros((1, 3)), {"ALA": ("N",)}), "residues"),
+    "a file nowhere": (lambda: write_pdb("/nowhere/x.pdb", np.zeros((1, 3)), [("ALA", ("N",))]), "x.pdb"),
     # Flows
     "a network of 32": (lambda: spline(network=32), "network"),
     "a network of a word": (lambda: spline(network="mlp"), "network"),

@@ -45,6 +45,7 @@ from trade.objectives.term import Problem
 from trade.target import AbstractTarget
 from trade.targets import Augmented, GaussianMixture, LennardJones, MultiWell, ScalarField
 from trade.targets.molecule.alanine_dipeptide import AlanineDipeptide
+from trade.targets.molecule.peptides import Peptide
 from trade.training.log import read_metrics, write_metrics
 from trade.training.state import Program
 
@@ -52,7 +53,7 @@ FORMAT = 2
 for _known in (
     *(Condition, Axes, MLP, ResidualMLP, Convolutional, Normal, PowerScaled),
     *(SplineFlow, AffineFlow, VolumePreservingFlow, LatticeFlow, ConvolutionalFlow, CircularFlow),
-    *(AlanineDipeptide, Augmented, GaussianMixture, LennardJones, MultiWell, ScalarField),
+    *(AlanineDipeptide, Augmented, GaussianMixture, LennardJones, MultiWell, Peptide, ScalarField),
 ):
     register(_known)
 

@@ -6,6 +6,7 @@ from trade.targets.molecule.force_field import ForceField
 from trade.targets.molecule.internal import ZMatrix
 from trade.targets.molecule.langevin import LeapfrogLangevin
 from trade.targets.molecule.pdb import write_pdb
+from trade.targets.molecule.peptides import Peptide, peptide
 from trade.targets.molecule.trajectory import read_trajectory, write_trajectory
 
 __all__ = [
@@ -13,7 +14,9 @@ __all__ = [
     "ForceField",
     "LeapfrogLangevin",
     "Molecule",
+    "Peptide",
     "ZMatrix",
+    "peptide",
     "read_trajectory",
     "write_pdb",
     "write_trajectory",

@@ -64,9 +64,9 @@ class AlanineDipeptide(Molecule):
         super().__init__(force_field(), Z_MATRIX, Condition(300.0, 600.0, scale="log", boundary=(600.0,)))
 
     @property
-    def residues(self) -> dict[str, tuple[str, ...]]:
+    def residues(self) -> tuple[tuple[str, tuple[str, ...]], ...]:
         """ACE, ALA and NME, with the names of their atoms."""
-        return dict(ATOMS)
+        return tuple(ATOMS.items())
 
     def config(self) -> dict:
         """No arguments, for saving."""

@@ -87,9 +87,9 @@ class Molecule(AbstractTarget):
         return tuple(range(self.shape[0] - len(self.z_matrix.rows), self.shape[0]))
 
     @property
-    def residues(self) -> dict[str, tuple[str, ...]]:
+    def residues(self) -> tuple[tuple[str, tuple[str, ...]], ...]:
         """Names of the residues, in order, and of the atoms of each, as ``write_pdb`` takes them."""
-        return {"MOL": tuple(f"A{i}" for i in range(1, self.z_matrix.atoms + 1))}
+        return (("MOL", tuple(f"A{i}" for i in range(1, self.z_matrix.atoms + 1))),)
 
     def to_internal(self, x: Array) -> Array:
         """The state of positions of shape (atoms, 3)."""

@@ -1,8 +1,9 @@
 """Internal coordinates of a molecule by a Z-matrix: bonds, angles and torsions, both ways."""
 
 from collections import Counter
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
+from itertools import pairwise
 from typing import Any, NamedTuple
 
 import jax.numpy as jnp
@@ -61,7 +62,7 @@ class ZMatrix:
         object.__setattr__(self, "_levels", tuple(levels))
 
     @classmethod
-    def from_bonds(cls, bonds: Iterable[tuple[int, int]]) -> "ZMatrix":
+    def from_bonds(cls, bonds: Iterable[tuple[int, int]], chain: Sequence[int] = ()) -> "ZMatrix":
         """A Z-matrix of any connected molecule, placed from the middle of a long chain outwards.
 
         Beyond every bond, the atom with most others behind it has the torsion about that bond. The others there are
@@ -74,20 +75,23 @@ class ZMatrix:
         Args:
             bonds: Pairs of atoms, numbered from 0. Of an OpenMM topology,
                 ``[(i.index, j.index) for i, j in topology.bonds()]``.
+            chain: A main chain, such as the backbone of a peptide, in its order: it is placed from its own middle, and
+                has the torsions about all its bonds, whatever else is bonded to it. None by default.
 
         Example:
             >>> ZMatrix.from_bonds([(0, 1), (1, 2), (2, 3), (3, 4)])
             ZMatrix(reference=(1, 2, 3), rows=((0, 1, 2, 3), (4, 3, 2, 1)))
         """
         neighbours = _neighbours(bonds)
-        a, b = _middle_bond(neighbours)
+        main = _main_chain(chain, neighbours)
+        a, b = main[len(main) // 2 - 1 : len(main) // 2 + 1] if main else _middle_bond(neighbours)
         before = _reached(neighbours, {b: a, a: b})  # b first, so that it has atoms beyond it
         behind: Counter[int] = Counter()
         for atom in reversed(before):
             if atom not in (a, b):
                 behind[before[atom]] += 1 + behind[atom]
         first: dict[int, int] = {}
-        for atom in sorted(before, key=lambda i: (-behind[i], i)):
+        for atom in sorted(before, key=lambda i: (i not in main, -behind[i], i)):
             if atom not in (a, b):
                 first.setdefault(before[atom], atom)
 
@@ -169,6 +173,17 @@ def _neighbours(bonds: Iterable[tuple[int, int]]) -> list[list[int]]:
         neighbours[i].add(j)
         neighbours[j].add(i)
     return [sorted(n) for n in neighbours]
+
+
+def _main_chain(chain: Any, neighbours: list[list[int]]) -> list[int]:
+    """The atoms of a main chain, each bonded to the next."""
+    check.instance(chain, (tuple, list), "ZMatrix.from_bonds chain", "atoms in the order of a chain")
+    found = [check.integer(i, "An atom of the chain", 0, len(neighbours) - 1) for i in chain]
+    broken = [(i, j) for i, j in pairwise(found) if j not in neighbours[i]]
+    if broken or len(set(found)) < len(found) or len(found) == 1:
+        what = f"{broken[0][0]} and {broken[0][1]} are not bonded" if broken else "two or more different ones"
+        raise TradeError(f"ZMatrix.from_bonds chain must be atoms that are bonded one to the next: {what}.")
+    return found
 
 
 def _reached(neighbours: list[list[int]], start: dict[int, int]) -> dict[int, int]:

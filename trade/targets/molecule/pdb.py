@@ -1,6 +1,6 @@
 """Samples as a PDB file of many models, for VMD, PyMOL or NGLView."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 
 import numpy as np
@@ -10,7 +10,7 @@ from trade import check
 from trade.errors import TradeError
 
 
-def write_pdb(path: str | Path, positions: ArrayLike, residues: Mapping[str, Sequence[str]]) -> None:
+def write_pdb(path: str | Path, positions: ArrayLike, residues: Sequence[tuple[str, Sequence[str]]]) -> None:
     """Write one model per frame.
 
     Args:
@@ -18,10 +18,12 @@ def write_pdb(path: str | Path, positions: ArrayLike, residues: Mapping[str, Seq
         positions: In nm, of shape (frames, atoms, 3) or (atoms, 3).
         residues: Names of the residues, in order, and of the atoms of each; an element is the first letter.
     """
-    check.instance(residues, Mapping, "residues", "a dictionary {residue: names of its atoms}")
+    pairs = isinstance(residues, tuple | list) and all(isinstance(r, tuple | list) and len(r) == 2 for r in residues)
+    if not pairs or not all(isinstance(names, tuple | list) for _, names in residues):
+        raise TradeError(f"residues must be pairs (residue, names of its atoms), got {check.shown(residues)}.")
     frames = np.asarray(check.array(positions, "positions"), float)
     frames = frames[None] if frames.ndim == 2 else frames
-    atoms = [(residue, i, name) for i, (residue, names) in enumerate(residues.items(), 1) for name in names]
+    atoms = [(residue, i, name) for i, (residue, names) in enumerate(residues, 1) for name in names]
     if frames.ndim != 3 or frames.shape[1:] != (len(atoms), 3):
         raise TradeError(f"write_pdb takes positions of shape (frames, {len(atoms)}, 3), got {frames.shape}.")
     if not np.isfinite(frames).all() or np.abs(frames).max(initial=0.0) >= 1000.0:

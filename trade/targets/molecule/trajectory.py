@@ -105,7 +105,7 @@ def topology_of(target: Molecule) -> Any:
     mdtraj = check.library("mdtraj")
     topology = mdtraj.Topology()
     chain, masses, atoms = topology.add_chain(), iter(target.force_field.masses.tolist()), []
-    for number, (residue, names) in enumerate(target.residues.items(), 1):
+    for number, (residue, names) in enumerate(target.residues, 1):
         found = topology.add_residue(residue, chain, number)
         for name, mass in zip(names, masses, strict=False):
             element = mdtraj.element.Element.getByMass(mass)
