@@ -14,7 +14,7 @@ from trade import Condition, TradeError
 from trade.flows import CircularFlow, PowerScaled
 from trade.model import draw_from_mixture, log_prob
 from trade.objectives import ModelPoints
-from trade.objectives.points import at_points
+from trade.objectives.points import at_points, each
 
 KEY = jax.random.key(29)
 CONDITION = Condition(0.25, 4.0, boundary=(1.0,))
@@ -164,3 +164,37 @@ def test_a_state_is_wider_only_if_asked():
 def test_bad_options_are_refused(options):
     with pytest.raises(TradeError, match="ModelPoints"):
         ModelPoints(**options)
+
+
+@pytest.mark.parametrize("at_once", [1, 7, 10, 24, 100])
+def test_in_lots_values_and_gradients_are_the_same(at_once):
+    """Whatever is left over; of several arrays, one of them absent."""
+    x, u = jax.random.normal(KEY, (24, 2)), jnp.linspace(-0.5, 0.5, 24)
+    flow = flow_of("normal")
+
+    @eqx.filter_value_and_grad(has_aux=True)
+    def total(flow, at_once):
+        found = each(lambda v, w, y: (log_prob(flow, v, w, y), v[0]), x, u, None, at_once=at_once)
+        return (found[0] ** 2).sum(), found
+
+    (value, found), slope = total(flow, None)
+    (again, in_lots), slopes = total(flow, at_once)
+    np.testing.assert_allclose(again, value, rtol=1e-6)
+    np.testing.assert_allclose(in_lots[0], found[0], rtol=1e-6)
+    np.testing.assert_array_equal(in_lots[1], x[:, 0])
+    for one, two in zip(jax.tree.leaves(slope), jax.tree.leaves(slopes), strict=True):
+        np.testing.assert_allclose(two, one, rtol=1e-4, atol=1e-5)
+
+
+def test_in_lots_a_gradient_takes_less_memory():
+    """That of activations does not grow with the number of points."""
+    x = jnp.zeros((4096, 2))
+
+    def memory(at_once):
+        def total(flow):
+            return each(lambda v: log_prob(flow, v, jnp.zeros(())), x, at_once=at_once).sum()
+
+        compiled = eqx.filter_jit(eqx.filter_grad(total)).lower(flow_of("normal")).compile()
+        return compiled.compiled.memory_analysis().temp_size_in_bytes
+
+    assert memory(64) < 0.25 * memory(None)

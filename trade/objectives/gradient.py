@@ -70,6 +70,7 @@ class Gradient(Term):
         points_per_condition: How many states at each of them.
         reweighted: Weight of the forward KL on the model's own weighted states, beside the residual; 0 leaves it out.
         truncate: Largest weight in it, as a multiple of the mean weight.
+        at_once: States whose gradient is computed at once, where memory has no room for all of them.
     """
 
     conditions: ConditionSampler = field(default_factory=Frontier)
@@ -81,6 +82,7 @@ class Gradient(Term):
     points_per_condition: int = 64
     reweighted: float = 1.0
     truncate: float = 10.0
+    at_once: int | None = None
     name = "gradient"
 
     def __post_init__(self) -> None:
@@ -92,6 +94,8 @@ class Gradient(Term):
         check.integers(self, conditions_per_step=1, points_per_condition=1)
         check.numbers(self, "reweighted", low=0)
         check.numbers(self, "truncate", low=1)
+        if self.at_once is not None:
+            check.integers(self, at_once=1)
         alone = self.points_per_condition == 1
         if alone and isinstance(self.expectation, BatchExpectation) and self.expectation.samples is None:
             raise TradeError(
@@ -134,7 +138,7 @@ class Gradient(Term):
             x = perturb(x, jax.random.split(keys[5], shape))
             log_q, target_score, invalid = jax.lax.stop_gradient(impossible(*snapshot.evaluate(x, at)))
 
-        log_p, model_score = at_points(lambda v, *c: log_prob_and_score(flow, v, *c), x, *at)
+        log_p, model_score = at_points(lambda v, *c: log_prob_and_score(flow, v, *c), x, *at, at_once=self.at_once)
         left = residual(model_score, target_score, jax.lax.stop_gradient(mean)[:, None])
         values = self.penalty(
             jnp.where(jnp.isneginf(log_q), 0.0, left)

@@ -13,13 +13,12 @@ from flowjax.distributions import AbstractDistribution
 from jax import Array
 
 from trade import check
-from trade.devices import shared_out
 from trade.errors import TradeError
 from trade.model import draw, log_prob
 from trade.objectives.condition_samplers import ConditionSampler, GrowingInterval, check_conditions
 from trade.objectives.density import TrueDensity
 from trade.objectives.expectation import Base, FromData, Snapshot, Where, check_base
-from trade.objectives.points import at_points
+from trade.objectives.points import at_points, each
 from trade.objectives.term import Clock, Outcome, Problem, State, Term, first_non_finite, held_fixed
 
 
@@ -30,15 +29,19 @@ class ForwardKL(Term):
     Args:
         batch: States each step, shared out over the boundary values.
         symmetries: Apply a random symmetry of the target to each state.
+        at_once: States whose gradient is computed at once, where memory has no room for all of them.
     """
 
     batch: int = 512
     symmetries: bool = False
+    at_once: int | None = None
     name = "forward_kl"
 
     def __post_init__(self) -> None:
         check.integers(self, batch=1)
         check.flags(self, "symmetries")
+        if self.at_once is not None:
+            check.integers(self, at_once=1)
 
     def loss(
         self, flow: AbstractDistribution, state: State, problem: Problem, clock: Clock, key: Array
@@ -49,11 +52,11 @@ class ForwardKL(Term):
         losses = []
         for i, k in enumerate(jax.random.split(key, len(boundaries))):
             key_batch, key_symmetry = jax.random.split(k)
-            x, y = shared_out(problem.batch(key_batch, i, n))
+            x, y = problem.batch(key_batch, i, n)
             if self.symmetries:
                 x = jax.vmap(problem.target.symmetry)(jax.random.split(key_symmetry, n), x)
-            one = jax.vmap(lambda v, w, u=boundaries[i]: log_prob(flow, v, u, w), in_axes=(0, problem.observation_axis))
-            losses.append(-jnp.mean(one(x, y)))
+            log_p = each(lambda v, w, u=boundaries[i]: log_prob(flow, v, u, w), x, y, at_once=self.at_once)
+            losses.append(-jnp.mean(log_p))
         values = jnp.stack(losses)
         return values.mean(), Outcome(state, first_non_finite(values, problem.condition.unchart(boundaries)))
 
@@ -106,8 +109,7 @@ class ReverseKL(Term):
             x, log_p = draw(flow, key, u, y)
             return log_p - problem.target.log_density_at(x, u, y)
 
-        axes = (0, 0, problem.observation_axis)
-        values = jax.vmap(one, in_axes=axes)(*shared_out((jax.random.split(key_x, self.batch), u, y)))
+        values = each(one, jax.random.split(key_x, self.batch), u, y)
         return values.mean(), Outcome(state, first_non_finite(values, problem.condition.unchart(u)))
 
 

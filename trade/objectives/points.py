@@ -16,16 +16,44 @@ from trade.model import draw, draw_from_mixture
 from trade.objectives.term import Problem
 
 
-def at_points(function: Callable[..., Any], x: Any, *of_conditions: Any) -> Any:
+def each(function: Callable[..., Any], *arrays: Any, at_once: int | None = None) -> Any:
+    """The function of every entry along a first axis: one batch, shared out among the devices there are.
+
+    Args:
+        function: Of one entry of each of the arrays.
+        arrays: Trees of arrays with a common first axis.
+        at_once: Of more entries than these, so many at a time: derivatives are computed for each lot by itself and
+            added up, so that the memory does not grow with the number, at the price of one more pass forward.
+
+    Returns:
+        The results, along a first axis.
+    """
+
+    def lot(entries: Any) -> Any:
+        return jax.vmap(function)(*shared_out(entries))
+
+    n = len(jax.tree.leaves(arrays)[0])
+    if at_once is None or n <= at_once:
+        return lot(arrays)
+    lots, rest = divmod(n, at_once)
+    first = jax.tree.map(lambda a: a[: lots * at_once].reshape(lots, at_once, *a.shape[1:]), arrays)
+    found = jax.tree.map(lambda a: a.reshape(-1, *a.shape[2:]), jax.lax.map(jax.checkpoint(lot), first))
+    if not rest:
+        return found
+    last = jax.checkpoint(lot)(jax.tree.map(lambda a: a[lots * at_once :], arrays))
+    return jax.tree.map(lambda a, b: jnp.concatenate([a, b]), found, last)
+
+
+def at_points(function: Callable[..., Any], x: Any, *of_conditions: Any, at_once: int | None = None) -> Any:
     """The function of every state x, with leading axes (C, P), and of what belongs to its condition, of leading axis C.
 
-    All points are one batch, shared out among the devices there are: with two batch axes a CPU copies what a product's
-    derivative needs into another order first, which takes as long as the product.
+    All points are one batch: with two batch axes a CPU copies what a product's derivative needs into another order
+    first, which takes as long as the product. See ``each`` for ``at_once``.
     """
     conditions, points = jax.tree.leaves(x)[0].shape[:2]
     repeated = jax.tree.map(lambda v: jnp.repeat(v, points, axis=0), of_conditions)
     flat = jax.tree.map(lambda v: v.reshape(-1, *v.shape[2:]), x)
-    found = jax.vmap(function)(*shared_out((flat, *repeated)))
+    found = each(function, flat, *repeated, at_once=at_once)
     return jax.tree.map(lambda v: v.reshape(conditions, points, *v.shape[1:]), found)
 
 

@@ -67,11 +67,6 @@ class Problem(eqx.Module):
             return None
         return self.batch(key, 0, n)[1]
 
-    @property
-    def observation_axis(self) -> int | None:
-        """The vmap axis of observations: None when there are none."""
-        return None if self.target.observation_shape is None else 0
-
 
 class Clock(NamedTuple):
     """Where training stands.
