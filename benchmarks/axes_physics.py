@@ -59,16 +59,17 @@ def phi_four(options: Options) -> dict[str, Any]:
 def crystal(cells: tuple[int, int, int], options: Options) -> dict[str, Any]:
     """Particles of a crystal over a rectangle of temperature and pressure, data at its middle."""
     target = trade.targets.LennardJones(cells)
-    axes = target.condition
-    chains = MarkovChains(chains=250)
-    data = {c: chains.sample(target, jax.random.key(i), 40_000, c)[0] for i, c in enumerate(axes.boundary)}
-    run, about = trained(target, data, options)
+    axes, chains = target.condition, MarkovChains(chains=250)
+    (middle,), corners = axes.boundary, [tuple(c) for c in axes.grid(2)]
+    data = chains.sample(target, jax.random.key(0), 40_000, middle)[0]
+    simulated = [chains.sample(target, jax.random.key(100 + i), 10_000, c) for i, c in enumerate(corners)]
+    mbar = _mbar(target, [middle, *corners], [data[:10_000], *(x for x, _ in simulated)])
+    run, about = trained(target, {middle: data}, options)
     grid = [tuple(c) for c in axes.grid(5)]
     ess = [run.weighted(jax.random.key(i), 10_000, c).ess for i, c in enumerate(grid)]
-    corners = [tuple(c) for c in axes.grid(2)]
-    checks, samples, logs = [], [], []
-    for i, c in enumerate(corners):
-        kept, mixing = chains.sample(target, jax.random.key(100 + i), 10_000, c)
+    found = {"conditions": grid, "ess": ess, "ess_least": min(ess), "ess_mean": np.mean(ess)}
+    checks, logs = [], []
+    for i, (c, (kept, mixing)) in enumerate(zip(corners, simulated, strict=True)):
         weighted = run.weighted(jax.random.key(200 + i), 40_000, c)
         row: dict[str, Any] = {"c": c, "ess": weighted.ess, "rhat": mixing.rhat}
         for name, function in (("volume", target.volume), ("energy", target.energy)):
@@ -76,40 +77,24 @@ def crystal(cells: tuple[int, int, int], options: Options) -> dict[str, Any]:
             truth = mean_and_deviation(jax.vmap(function)(kept), None, mixing.effective)[0]
             row[name] = {"model": own, "hmc": truth, "sigmas": (own[0] - truth[0]) / np.hypot(own[1], truth[1])}
         checks.append(row)
-        samples.append(kept)
         logs.append(trade.evaluation.quality(weighted.log_weight))
-    return (
-        about
-        | {"conditions": grid, "ess": ess, "ess_least": min(ess), "ess_mean": np.mean(ess), "checks": checks}
-        | {
-            "log_z": _against_mbar(
-                target, [axes.boundary[0], *corners], [data[axes.boundary[0]][:10_000], *samples], logs
-            )
-        }
-    )
+    differences = []
+    for i in range(1, len(corners)):
+        own, error = logs[i].log_z - logs[0].log_z, np.hypot(logs[i].log_z_error, logs[0].log_z_error)
+        value, sigma = (mbar[k][1, 1 + i] for k in ("log_z", "error"))
+        between = {"from": corners[0], "to": corners[i], "model": (own, error), "mbar": (value, sigma)}
+        differences.append(between | {"sigmas": (own - value) / np.hypot(error, sigma)})
+    return about | found | {"checks": checks, "log_z": differences}
 
 
-def _against_mbar(target: Any, places: list[Any], samples: list[Array], logs: list[Any]) -> list[dict[str, Any]]:
-    """log Z between corners: by weights, and by MBAR over the simulations at the corners and the middle."""
-    pymbar = check.library("pymbar")
-
+def _mbar(target: Any, places: list[Any], samples: list[Array]) -> dict[str, np.ndarray]:
+    """log Z of each place less that of each other, by MBAR over simulations at all of them, and errors."""
+    pymbar = check.library("pymbar", "md")
     everything = jnp.concatenate([jnp.asarray(s) for s in samples])
     u = np.stack(
         [-np.asarray(jax.vmap(lambda x, c=c: target.log_density(x, jnp.asarray(c)))(everything)) for c in places]
     )
     with jax.enable_x64(True):
-        found = pymbar.MBAR(u.astype(np.float64), [len(s) for s in samples]).compute_free_energy_differences()
-    rows = []
-    for i in range(1, len(logs)):
-        own, error = logs[i].log_z - logs[0].log_z, np.hypot(logs[i].log_z_error, logs[0].log_z_error)
-        value, sigma = -found["Delta_f"][1, 1 + i], found["dDelta_f"][1, 1 + i]
-        rows.append(
-            {
-                "from": places[1],
-                "to": places[1 + i],
-                "model": (own, error),
-                "mbar": (value, sigma),
-                "sigmas": (own - value) / np.hypot(error, sigma),
-            }
-        )
-    return rows
+        mbar = pymbar.MBAR(u.astype(np.float64), [len(s) for s in samples], initialize="BAR")
+        found = mbar.compute_free_energy_differences()
+    return {"log_z": -np.asarray(found["Delta_f"]), "error": np.asarray(found["dDelta_f"])}

@@ -214,3 +214,32 @@ def devices(file: Path, speed: Path) -> list[str]:
         f"`{content['command']}`, {origin({'devices': content})}",
         table(head, rows),
     ]
+
+
+def growth(file: Path) -> list[str]:
+    """Time and memory of a step as the work grows."""
+    if not file.exists():
+        return []
+    content = json.loads(file.read_text())
+    rows = []
+    for axis, e in content["axes"].items():
+        bends = [f"{e[k]:,}" if e[k] is not None else "does not" for k in ("time_bends_at", "memory_bends_at")]
+        rows.append(
+            (
+                axis,
+                " / ".join(f"{v:,}" for v in e["values"]),
+                " / ".join(f"{r:.2f}" for r in e["ratio"]),
+                bends[0],
+                " / ".join(f"{b / 2**20:.1f}" for b in e["bytes"]),
+                bends[1],
+            )
+        )
+    head = ("what grows", "values", "time of a step, ratio to the first", "bends at", "memory, MiB", "bends at")
+    return [
+        "## As the work grows",
+        "A step of the default for a spline flow of six blocks with 64 units: d = 4, 16 conditions with 64 states "
+        "each, 512 data of 10,000, one seed, except for what grows. A curve bends where twice the work begins to cost "
+        "more than 1.4 times as much. Memory is that of the compiled step beside its arguments.",
+        f"`{content['command']}`, {origin({'growth': content})}",
+        table(head, rows),
+    ]

@@ -13,7 +13,7 @@ import sys
 from pathlib import Path
 from typing import Any
 
-from results_more import devices, several_axes, without_data, zoo
+from results_more import devices, growth, several_axes, without_data, zoo
 from results_text import CAPTIONS, COMPARED, EARLIER, METRICS, OBSERVABLES, SECTIONS, Section
 
 ROOT = Path(__file__).parent.parent
@@ -310,7 +310,7 @@ def results_page(files: dict[str, dict[str, Any]], speed: dict[str, Any]) -> str
     for name, results in files.items():
         parts += section(name, results)
     parts += [*zoo(RESULTS / "zoo"), *without_data(RESULTS / "without_data"), *several_axes(RESULTS / "several_axes")]
-    parts += devices(RESULTS / "devices.json", RESULTS / "benchmarks.json")
+    parts += [*devices(RESULTS / "devices.json", RESULTS / "benchmarks.json"), *growth(RESULTS / "growth.json")]
     if speed:
         parts += benchmarks(speed)
     return "\n\n".join(parts) + "\n"
