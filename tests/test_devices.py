@@ -12,7 +12,7 @@ import jax
 import numpy as np
 import pytest
 
-from trade import TradeError, devices
+from trade import TradeError, cli, devices
 from trade.devices import ONE, Devices
 
 ROOT = Path(__file__).parent.parent
@@ -51,7 +51,7 @@ def together(*asked):
 @pytest.fixture(scope="module")
 def alone():
     """Losses and models of one device."""
-    return finished(start({}, {"seeds": 4}, {"spline": True}, count=1))["runs"]
+    return finished(start({}, {"seeds": 4}, count=1))["runs"]
 
 
 def same(found, expected):
@@ -63,17 +63,23 @@ def same(found, expected):
 
 
 def test_four_devices_give_the_losses_of_one(alone, tmp_path):
-    """Batches shared out evenly and unevenly; seeds over devices; a spline flow; and a run that was killed on four."""
+    """Batches shared out evenly and unevenly; seeds over devices; and a run that was killed on four."""
     killed = start({"devices": 4, "out": str(tmp_path / "run"), "die_at": 22})
     killed.communicate(timeout=240)
     assert killed.returncode == -signal.SIGKILL
     again = {"out": str(tmp_path / "run"), "resume": True}
-    asked = ({"devices": "all"}, {"devices": 3}, {"devices": 4, "seeds": 4}, {"devices": "all", "spline": True})
-    found = finished(start(*asked, {"devices": 2, **again}))
+    asked = ({"devices": "all"}, {"devices": 3}, {"devices": 4, "seeds": 4}, {"devices": 2, **again})
+    found = finished(start(*asked))
     assert found["devices"] == 4
-    for run, expected in zip(found["runs"], (0, 0, 1, 2, 0), strict=True):
+    for run, expected in zip(found["runs"], (0, 0, 1, 0), strict=True):
         same(run, alone[expected])
     assert (tmp_path / "run" / "final-0.eqx").exists()
+
+
+@pytest.mark.slow
+def test_four_devices_give_the_losses_of_a_spline_flow_on_one():
+    one, four = finished(start({"spline": True}, {"spline": True, "devices": "all"}))["runs"]
+    same(four, one)
 
 
 def test_two_processes_give_the_losses_of_one(alone, tmp_path):
@@ -92,6 +98,7 @@ def test_two_processes_give_the_losses_of_one(alone, tmp_path):
         assert "already holds a run" in err.splitlines()[-1]
 
 
+@pytest.mark.slow
 def test_a_run_of_two_processes_goes_on_in_one_and_back(alone, tmp_path):
     """Killed with two, resumed and killed with one, resumed with two."""
     out = str(tmp_path / "run")
@@ -117,6 +124,20 @@ def test_without_several_devices_nothing_changes():
     assert ONE.placed(x) is x
     assert ONE.agreed(x) is x
     assert ONE.run(lambda v: v, x) is x
+
+
+def test_a_mesh_of_the_users_own_is_left_alone():
+    x = np.ones(3)
+    with jax.set_mesh(jax.make_mesh((1,), ("mine",))):
+        assert devices.shared_out(x) is x
+        assert devices.on_each(x) is x
+
+
+@pytest.mark.parametrize(("given", "sentence"), [("some", "--devices takes a number"), ("1.5", "takes a number")])
+def test_wrong_devices_of_the_command_get_one_sentence(given, sentence):
+    with pytest.raises(TradeError, match=sentence):
+        cli._devices(given)
+    assert cli._devices("all") == ("all", True)
 
 
 @pytest.mark.parametrize("wrong", ["some", 0, 2, -1, 1.5, True, [], ["cpu"], "", b"all", [None]])

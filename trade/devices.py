@@ -7,6 +7,7 @@ import json
 import os
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from functools import cache
 from math import gcd
 from typing import Any, TypeVar
 
@@ -34,7 +35,7 @@ def shared_out(tree: T, axis: str = POINTS) -> T:
     Returns:
         The same values.
     """
-    if jax.sharding.get_abstract_mesh().empty:
+    if not _several():
         return tree
     return jax.tree.map(lambda a: jax.lax.with_sharding_constraint(a, PartitionSpec(axis)), tree)
 
@@ -48,15 +49,25 @@ def on_each(tree: T) -> T:
     Returns:
         The same values.
     """
-    if jax.sharding.get_abstract_mesh().empty:
+    if not _several():
         return tree
     return jax.tree.map(lambda a: jax.lax.with_sharding_constraint(a, PartitionSpec()), tree)
 
 
 def mapped_over_seeds(function: Callable[..., T], in_axes: Any) -> Callable[..., T]:
     """``vmap`` over a first axis of seeds, which is shared out among devices where there are several."""
-    several = not jax.sharding.get_abstract_mesh().empty
-    return jax.vmap(function, in_axes, spmd_axis_name=SEEDS if several else None)
+    return jax.vmap(function, in_axes, spmd_axis_name=SEEDS if _several() else None)
+
+
+def _several() -> bool:
+    """Whether a mesh of ours is set; one of the user's own is not touched."""
+    return jax.sharding.get_abstract_mesh().axis_names == (SEEDS, POINTS)
+
+
+@cache
+def _gathered(where: NamedSharding) -> Callable[[Any], Any]:
+    """Makes arrays whole on every device; compiled once for each mesh and shape."""
+    return jax.jit(lambda tree: tree, out_shardings=where)
 
 
 @dataclass(frozen=True)
@@ -151,7 +162,7 @@ class Devices:
         where = NamedSharding(self.mesh, PartitionSpec())
         with jax.set_mesh(self.mesh):
             found, static = eqx.partition(function(*self.placed(arguments), **options), eqx.is_array)
-            whole = jax.jit(lambda t: t, out_shardings=where)(found)
+            whole = _gathered(where)(found)
         return eqx.combine(jax.tree.map(lambda a: jnp.asarray(np.asarray(a.addressable_data(0))), whole), static)
 
     def agreed(self, tree: T) -> T:
