@@ -11,7 +11,7 @@ import sys
 import jax
 import numpy as np
 
-from trade import Adam, Schedule, Trade, fit
+from trade import Adam, Schedule, Trade, TradeError, fit
 from trade.devices import join
 from trade.flows import SplineFlow
 from trade.objectives import ForwardKL, Gradient
@@ -55,9 +55,17 @@ def run(devices=None, *, seeds=None, spline=False, out=None, resume=False, die_a
     return {"losses": np.array([[row[n] for n in names] for row in rows]).tolist(), "means": means.tolist()}
 
 
+def run_or_say(**options):
+    """A run, or the sentence it was refused with."""
+    try:
+        return run(**options)
+    except TradeError as error:
+        return {"refused": str(error)}
+
+
 def main():
     asked = json.loads(sys.argv[1])
-    found = [run(**one) for one in asked]
+    found = [run_or_say(**one) for one in asked]
     print(json.dumps({"devices": jax.device_count(), "process": jax.process_index(), "runs": found}))
 
 

@@ -49,9 +49,23 @@ def together(*asked):
 
 
 @pytest.fixture(scope="module")
-def alone():
-    """Losses and models of one device."""
-    return finished(start({}, {"seeds": 4}, count=1))["runs"]
+def runs(tmp_path_factory):
+    """By name, of a process with four devices, in which one device is one of them; one was killed and goes on."""
+    out = str(tmp_path_factory.mktemp("four") / "run")
+    killed = start({"devices": 4, "out": out, "die_at": 22})
+    killed.communicate(timeout=240)
+    assert killed.returncode == -signal.SIGKILL
+    asked = {
+        "alone": {},
+        "seeds alone": {"seeds": 4},
+        "four": {"devices": "all"},
+        "three": {"devices": 3},
+        "seeds on four": {"devices": 4, "seeds": 4},
+        "resumed on two": {"devices": 2, "out": out, "resume": True},
+    }
+    found = finished(start(*asked.values()))
+    assert found["devices"] == 4
+    return dict(zip(asked, found["runs"], strict=True))
 
 
 def same(found, expected):
@@ -62,18 +76,14 @@ def same(found, expected):
         np.testing.assert_allclose(one, two, rtol=2e-3, atol=2e-4)
 
 
-def test_four_devices_give_the_losses_of_one(alone, tmp_path):
-    """Batches shared out evenly and unevenly; seeds over devices; and a run that was killed on four."""
-    killed = start({"devices": 4, "out": str(tmp_path / "run"), "die_at": 22})
-    killed.communicate(timeout=240)
-    assert killed.returncode == -signal.SIGKILL
-    again = {"out": str(tmp_path / "run"), "resume": True}
-    asked = ({"devices": "all"}, {"devices": 3}, {"devices": 4, "seeds": 4}, {"devices": 2, **again})
-    found = finished(start(*asked))
-    assert found["devices"] == 4
-    for run, expected in zip(found["runs"], (0, 0, 1, 0), strict=True):
-        same(run, alone[expected])
-    assert (tmp_path / "run" / "final-0.eqx").exists()
+@pytest.mark.parametrize("name", ["four", "three", "resumed on two"])
+def test_four_devices_give_the_losses_of_one(runs, name):
+    """Batches shared out evenly and unevenly, and a run that was killed on four."""
+    same(runs[name], runs["alone"])
+
+
+def test_seeds_over_devices_give_the_losses_of_seeds_on_one(runs):
+    same(runs["seeds on four"], runs["seeds alone"])
 
 
 @pytest.mark.slow
@@ -82,24 +92,19 @@ def test_four_devices_give_the_losses_of_a_spline_flow_on_one():
     same(four, one)
 
 
-def test_two_processes_give_the_losses_of_one(alone, tmp_path):
-    """One run directory, written by the first; an error of the first is everybody's."""
+def test_two_processes_give_the_losses_of_one(runs, tmp_path):
+    """One run directory, written by the first; what the first is refused is refused in both."""
     out = str(tmp_path / "run")
-    found = [finished(p) for p in together({"out": out}, {"seeds": 4})]
-    for one in found:
+    for one in [finished(p) for p in together({"out": out}, {"seeds": 4}, {"out": out})]:
         assert one["devices"] == 4
-        same(one["runs"][0], alone[0])
-        same(one["runs"][1], alone[1])
+        same(one["runs"][0], runs["alone"])
+        same(one["runs"][1], runs["seeds alone"])
+        assert "already holds a run" in one["runs"][2]["refused"]
     assert len((tmp_path / "run" / "metrics.jsonl").read_text().splitlines()) == 42
-    both = together({"out": out})
-    for process in both:
-        err = process.communicate(timeout=240)[1]
-        assert process.returncode == 1
-        assert "already holds a run" in err.splitlines()[-1]
 
 
 @pytest.mark.slow
-def test_a_run_of_two_processes_goes_on_in_one_and_back(alone, tmp_path):
+def test_a_run_of_two_processes_goes_on_in_one_and_back(runs, tmp_path):
     """Killed with two, resumed and killed with one, resumed with two."""
     out = str(tmp_path / "run")
     first, second = together({"out": out, "die_at": 14})
@@ -111,7 +116,7 @@ def test_a_run_of_two_processes_goes_on_in_one_and_back(alone, tmp_path):
     alone_again.communicate(timeout=240)
     assert alone_again.returncode == -signal.SIGKILL
     for one in [finished(p) for p in together({"out": out, "resume": True})]:
-        same(one["runs"][0], alone[0])
+        same(one["runs"][0], runs["alone"])
 
 
 def test_without_several_devices_nothing_changes():
