@@ -18,6 +18,7 @@ from trade.flows.default import default_flow
 from trade.objectives import default_objective
 from trade.training.optimiser import Cooling
 from trade.training.state import Program, begin, run_chunk
+from trade.training.windows import on_device
 
 DIM = 4
 
@@ -101,10 +102,8 @@ def cost(options: Options) -> dict[str, Any]:
     prepared = {}
     for axes in (1, 2, 3):
         target = gaussian_target(axes)
-        problem = make_problem(
-            target,
-            {target.condition.boundary[0]: target.sample(jax.random.key(1), 10_000, target.condition.boundary[0])},
-        )
+        (c0,) = target.condition.boundary
+        problem = on_device(make_problem(target, {c0: target.sample(jax.random.key(1), 10_000, c0)}))
         program = Program(default_objective(target), trade.Adam(), 1_000)
         learner = begin(
             program, default_flow(target, problem.data[0]).build(jax.random.key(0)), problem, jax.random.key(2)

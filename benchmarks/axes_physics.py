@@ -89,7 +89,7 @@ def crystal(cells: tuple[int, int, int], options: Options) -> dict[str, Any]:
 
 def _mbar(target: Any, places: list[Any], samples: list[Array]) -> dict[str, np.ndarray]:
     """log Z of each place less that of each other, by MBAR over simulations at all of them, and errors."""
-    pymbar = check.library("pymbar", "md")
+    pymbar = check.library("pymbar")
     everything = jnp.concatenate([jnp.asarray(s) for s in samples])
     u = np.stack(
         [-np.asarray(jax.vmap(lambda x, c=c: target.log_density(x, jnp.asarray(c)))(everything)) for c in places]

@@ -29,6 +29,7 @@ from trade.fit import stack  # noqa: E402
 from trade.flows import MLP, SplineFlow  # noqa: E402
 from trade.training.optimiser import Cooling  # noqa: E402
 from trade.training.state import Program, begin, compiled_loop  # noqa: E402
+from trade.training.windows import on_device  # noqa: E402
 
 KINDS = ("all-reduce", "all-gather", "reduce-scatter", "all-to-all", "collective-permute")
 BYTES = {"f32": 4, "s32": 4, "u32": 4, "f64": 8, "s64": 8, "pred": 1, "u8": 1, "bf16": 2}
@@ -50,7 +51,7 @@ def measured(name: str, seeds: int | None) -> dict[str, Any]:
     """One size of the speed benchmark, with the objective of ``fit``."""
     size, target = SIZES[name], SIZES[name].target
     data = {1.0: target.sample(jax.random.key(0), 1000, 1.0)}
-    problem = make_problem(target, data)
+    problem = on_device(make_problem(target, data))
     recipe = SplineFlow(target.shape, target.condition, blocks=size.blocks, bins=size.bins, network=MLP(size.width))
     program = Program(trade.Trade(start=0), trade.Adam(), 8_000)  # both terms act; before, one of two gradients
     keys = jax.random.split(jax.random.key(1), seeds or 1)

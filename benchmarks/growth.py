@@ -27,6 +27,7 @@ from trade.flows import MLP, SplineFlow
 from trade.objectives import ForwardKL, Gradient
 from trade.training.optimiser import Cooling
 from trade.training.state import Program, begin, compiled_loop
+from trade.training.windows import on_device
 
 BENDS = 0.5  # slope in log-log beyond which a curve has bent: twice the work for more than 1.4 times the price
 
@@ -75,8 +76,7 @@ def prepared(work: Work) -> tuple[Callable[[int], float], int]:
     shape = (work.dimension,)
     target = trade.Target(lambda x, c: -0.5 * (x**2).sum() / c, shape, trade.Condition(0.5, 1.0))
     data = np.random.default_rng(0).standard_normal((work.data, work.dimension))
-    problem = make_problem(target, {1.0: data})
-    problem = jax.tree.map(lambda a: jnp.asarray(a) if isinstance(a, np.ndarray) else a, problem)
+    problem = on_device(make_problem(target, {1.0: data}))
     gradient = Gradient(conditions_per_step=work.conditions, points_per_condition=work.points)
     program = Program(trade.Trade(gradient, ForwardKL(work.batch), start=0), trade.Adam(), 5_000)
     recipe = SplineFlow(shape, problem.condition, blocks=6, bins=12, network=MLP(64))

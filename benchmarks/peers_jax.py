@@ -22,6 +22,7 @@ from trade.flows.standardise import adapt_to_data
 from trade.objectives.term import Problem, split_trainable
 from trade.training.optimiser import Cooling
 from trade.training.state import Program, begin, run_chunk
+from trade.training.windows import on_device
 
 TOTAL = 1_000_000  # length of the run that the timed steps are the beginning of
 
@@ -34,7 +35,7 @@ def make(name: str, size: Size, data: np.ndarray) -> Contender:
         size: The flow and the batches.
         data: States at the boundary T = 1.
     """
-    problem = make_problem(size.target, {1.0: data})
+    problem = on_device(make_problem(size.target, {1.0: data}))
     ours = name in ("trade", "trade-default", "trade-looped")
     unroll = layers_in_loop(size.blocks) if name == "trade-looped" else 0  # looped as in a short run
     flow = _trade_flow(size, unroll) if ours else _flowjax_flow(size)

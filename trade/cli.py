@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 
 Directory = Annotated[Path, tyro.conf.Positional]
 ProblemPath = Annotated[Path | None, tyro.conf.arg(metavar="FILE.py")]
-Devices = Annotated[str | None, tyro.conf.arg(metavar="INT|all")]
+DeviceCount = Annotated[str | None, tyro.conf.arg(metavar="INT|all")]
 NOT_USABLE = 3  # exit code of a run whose verdict is so
 
 
@@ -91,7 +91,7 @@ def fit(
     out: Path,
     steps: Annotated[int | None, tyro.conf.arg(metavar="INT")] = None,
     seed: int = 0,
-    devices: Devices = None,
+    devices: DeviceCount = None,
 ) -> None:
     """Train on a problem of your own. Exit code 3: the run is saved, but its verdict is "not usable".
 
@@ -159,7 +159,7 @@ def _conclude(run: Any) -> None:
         sys.exit(NOT_USABLE)
 
 
-def resume(directory: Directory, problem: ProblemPath = None, devices: Devices = None) -> None:
+def resume(directory: Directory, problem: ProblemPath = None, devices: DeviceCount = None) -> None:
     """Continue a run that was interrupted, from its newest checkpoint.
 
     Args:

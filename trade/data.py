@@ -23,7 +23,7 @@ Data = Mapping[Any, Any]  # by condition: a number, or a tuple with one for each
 
 
 def make_problem(target: AbstractTarget, data: Data | None, *, charted: bool = False) -> Problem:
-    """Check the data and fill in the boundary values; if ``charted``, in the chart that suits a power."""
+    """Data checked, on the host, and boundary values filled in; if ``charted``, in the chart that suits a power."""
     check_target(target)
     checked = check_data(target, {} if data is None else data, "data")
     condition = target.condition

@@ -1,7 +1,7 @@
 """``fit``: from a target and data to a trained, diagnosed run."""
 
 from collections.abc import Callable, Mapping, Sequence
-from contextlib import ExitStack
+from contextlib import AbstractContextManager, ExitStack, nullcontext
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, Literal
@@ -141,9 +141,7 @@ def fit(
 
     progress = progress and used.first
     with ExitStack() as held:
-        if out is not None:
-            claimed = saved.claimed(directory or Path(), settings, resume=resume)
-            settings = used.once(lambda: held.enter_context(claimed), settings)
+        settings = used.once(lambda: held.enter_context(_claimed(directory, settings, resume=resume)), settings)
         if progress:
             announce(problem, [len(x) for x, _ in apart], flows[0], program, chosen.watch.minutes, chosen.left_open)
             say(*[f.text for f in findings if f.severity != "note"])
@@ -251,6 +249,13 @@ def _place(out: Any, *, resume: bool) -> Path | None:
     directory = files.as_path(out, "out")
     saved.check_place(directory, resume=resume)
     return directory
+
+
+def _claimed(
+    directory: Path | None, settings: dict[str, Any], *, resume: bool
+) -> AbstractContextManager[dict[str, Any]]:
+    """Gives the settings in force, and holds the run directory, if there is one."""
+    return nullcontext(settings) if directory is None else saved.claimed(directory, settings, resume=resume)
 
 
 def _save(directory: Path | None, run: Run) -> None:

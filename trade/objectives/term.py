@@ -20,7 +20,7 @@ State = Any  # a pytree of arrays: resuming, vmapping and sharding come for free
 
 
 class Problem(eqx.Module):
-    """Target, boundary values and the data at them, already on the device.
+    """Target, boundary values and the data at them: on the device in training, on the host before.
 
     Args:
         target: The family of densities.

@@ -118,7 +118,8 @@ def train(
     state = Trained(learners, watched, no_means(learners.guard.losses))
     step = 0
     if resume:
-        step, state = devices.once(lambda: _newest(checkpoints, state), (step, state))
+        begin = step, state  # what the other processes have, until they hear of it
+        step, state = devices.once(lambda: checkpoints.load(state) if checkpoints else begin, begin)
         at, state = devices.agreed((jnp.asarray(step), state))
         step = int(at)
     path = None if directory is None else directory / files.METRICS
@@ -192,11 +193,6 @@ def _decide(
     watched = eqx.tree_at(lambda w: w.cooling, watched, cooling)
     learners = eqx.tree_at(lambda v: v.trust, state.learners, watch.trusted(trust, lost, memorises))
     return Trained(learners, watched, state.means), lost
-
-
-def _newest(checkpoints: Checkpoints | None, like: Trained) -> tuple[int, Trained]:
-    assert checkpoints is not None  # fit refuses to resume without a directory
-    return checkpoints.load(like)
 
 
 def explain(learners: Learner, step: int, program: Program, condition: AbstractCondition, *, many: bool) -> str:

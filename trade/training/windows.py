@@ -49,17 +49,31 @@ class Windows:
         return self._placed
 
     def _make(self, turn: int) -> Problem:
-        def part(arrays: tuple[Any, ...]) -> tuple[jax.Array, ...]:
-            if self.size is None:
-                return tuple(jnp.asarray(x) for x in arrays)
-            places = np.arange(turn * self.size, (turn + 1) * self.size)
-            return tuple(
-                jnp.asarray(np.asarray(x)[order[places % len(x)][: len(x)]])
-                for x, order in zip(arrays, self.orders, strict=True)
-            )
-
         problem, ys = self.problem, self.problem.observations
-        return Problem(problem.target, problem.condition, part(problem.data), None if ys is None else part(ys))
+        if self.size is None:
+            return on_device(problem)
+        places = np.arange(turn * self.size, (turn + 1) * self.size)
+
+        def part(arrays: tuple[Any, ...]) -> tuple[Any, ...]:
+            pairs = zip(arrays, self.orders, strict=True)
+            return tuple(np.asarray(x)[order[places % len(x)][: len(x)]] for x, order in pairs)
+
+        chosen = Problem(problem.target, problem.condition, part(problem.data), None if ys is None else part(ys))
+        return on_device(chosen)
+
+
+def on_device(problem: Problem) -> Problem:
+    """A problem whose data are on the default device, ready for a compiled step.
+
+    Args:
+        problem: Target and data, as ``make_problem`` gives them on the host.
+
+    Returns:
+        The same problem.
+    """
+    ys = problem.observations
+    there = tuple(map(jnp.asarray, problem.data)), None if ys is None else tuple(map(jnp.asarray, ys))
+    return Problem(problem.target, problem.condition, *there)
 
 
 def resident_states(problem: Problem, asked: object = None) -> int | None:
