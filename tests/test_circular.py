@@ -12,6 +12,7 @@ from small_problems import KEY, TINY, cast, noisy, precision
 
 from trade import Adam, Condition, Model, Target, Trade, TradeError, fit, load
 from trade.flows import CircularCoupling, CircularFlow, PowerScaled, SteerableCoupling, adapt_to_data
+from trade.flows.circular import moebius
 from trade.objectives import ForwardKL, Gradient
 
 CONDITION = Condition(0.5, 1.0, boundary=(1.0,))
@@ -29,8 +30,26 @@ def modulo(x, angular, circle):
 OPTIONS = {"network": TINY, "bins": 4, "interval": INTERVAL}
 COUPLINGS = {
     "circular": lambda: CircularCoupling(KEY, ANGULAR, 1, **OPTIONS),
+    "moebius": lambda: CircularCoupling(KEY, ANGULAR, 1, moebius=True, **OPTIONS),
     "steerable": lambda: SteerableCoupling(KEY, ANGULAR, CONDITION, PowerScaled(1.0), **OPTIONS),
 }
+
+
+def test_moebius_is_the_map_of_complex_numbers():
+    """The image of every angle, its slope, and the way back; the identity for a vector of zero."""
+    rng = np.random.default_rng(0)
+    angle, w = rng.uniform(-np.pi, np.pi, 50), rng.uniform(-0.69, 0.69, (50, 2))
+    z, v = np.exp(1j * angle), w[:, 0] + 1j * w[:, 1]
+    with precision(np.float64):
+        image, log_slope = moebius(jnp.asarray(angle), jnp.asarray(w))
+        home, back = moebius(image, jnp.asarray(-w))
+        same, none = moebius(jnp.asarray(angle), jnp.zeros((50, 2)))
+    np.testing.assert_allclose(np.exp(1j * np.asarray(image)), (z + v) / (1.0 + v.conj() * z), atol=1e-12)
+    np.testing.assert_allclose(log_slope, np.log((1.0 - np.abs(v) ** 2) / np.abs(1.0 + v.conj() * z) ** 2), atol=1e-12)
+    np.testing.assert_allclose(modulo(np.asarray(home) - angle, True, 2.0 * np.pi), 0.0, atol=1e-12)
+    np.testing.assert_allclose(back, -log_slope, atol=1e-12)
+    np.testing.assert_allclose(same, angle, atol=1e-12)
+    np.testing.assert_allclose(none, 0.0, atol=1e-12)
 
 
 @pytest.mark.parametrize("dtype", [np.float32, np.float64])
@@ -77,6 +96,7 @@ def test_an_angle_is_turned_by_less_than_half_a_circle_and_not_scaled():
 
 MODELS = {
     "conditional": {},
+    "moebius": {"moebius": True},
     "latent alone": {"conditional": False},
     "steerable": {"steerable": 1.0},
     "rescale": {"rescale": 4},
@@ -261,6 +281,7 @@ def test_bad_angles_are_refused(shape, angles, message):
         ({"rescale": 4, "angles": (0, 1)}, "coordinates that are no angles, but all are"),
         ({"steerable": 1.0, "latent": PowerScaled(1.0), "angles": (0, 1)}, "coordinates that are no angles"),
         ({"rescale": 4, "conditional": False}, "rescale follows the condition"),
+        ({"moebius": True, "steerable": 1.0, "latent": PowerScaled(1.0)}, "moebius has no power"),
         ({"rescale": 4, "steerable": 1.0, "latent": PowerScaled(1.0)}, "rescale follows the condition"),
     ],
 )

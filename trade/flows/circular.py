@@ -17,6 +17,8 @@ from trade.flows.conditioner import NetworkSpec
 from trade.flows.coupling import SplineCoupling, bounded
 from trade.flows.latent import scaled
 
+STRONGEST = 5.0  # of a vector before it is brought into the disc: there a Möbius map stretches a hundredfold
+
 
 class CircularCoupling(SplineCoupling):
     """A spline coupling that knows which of its coordinates are angles.
@@ -24,15 +26,21 @@ class CircularCoupling(SplineCoupling):
     Those are splined on the circle and shifted round it; the networks see their sine and cosine. The others
     are splined, scaled and shifted as ever.
 
+    An angle that follows another once round the circle would need a shift that does too, and no network has one that
+    is continuous. With ``moebius`` angles are first drawn towards a point of the circle, by a vector that goes round as
+    easily as it stays.
+
     Args:
         key: A JAX random key.
         angular: Which coordinates are angles: a vector of True and False, one entry per coordinate.
         cond_dim: Length of the condition vector that the network sees, or None.
         network: Spec of the network.
+        moebius: Whether a Möbius map of angles comes before their splines.
         options: Those of ``SplineCoupling``.
     """
 
     angular: Array  # of the coordinates on the side of the data
+    moebius: bool = eqx.field(static=True)
 
     def __init__(
         self,
@@ -41,8 +49,10 @@ class CircularCoupling(SplineCoupling):
         cond_dim: int | None,
         *,
         network: NetworkSpec,
+        moebius: bool = False,
         **options: Any,
     ) -> None:
+        self.moebius = check.flag(moebius, "CircularCoupling moebius")
         known = isinstance(angular, Array | np.ndarray) and angular.ndim == 1
         if not known or angular.dtype != bool:
             raise TradeError(f"angular must be a vector of True and False, got {check.shown(angular)}.")
@@ -56,8 +66,17 @@ class CircularCoupling(SplineCoupling):
 
     @property
     def shape_parameters(self) -> int:
-        """One more than on a line: the slope where the circle closes."""
-        return spline.parameter_count(self.bins) + 1
+        """More than on a line: the slope where the circle closes, and the vector of a Möbius map."""
+        return spline.parameter_count(self.bins) + 1 + 2 * self.moebius
+
+    def _parameters(self, passive: Array, condition: Array | None) -> tuple[Array, ...]:
+        raw, log_scale, shift = super()._parameters(passive, condition)
+        if not self.moebius:
+            return raw, log_scale, shift
+        raw, vector = jnp.split(raw, [raw.shape[1] - 2], axis=-1)
+        vector = jnp.where(self.angular[self.passive :, None], bounded(vector, STRONGEST), 0.0)
+        in_disc = vector / jnp.sqrt(1.0 + jnp.sum(vector**2, axis=-1, keepdims=True))
+        return raw, log_scale, shift, in_disc
 
     def _seen(self, passive: Array) -> Array:
         angular, turn = self.angular[: self.passive], pi / self.interval
@@ -71,6 +90,28 @@ class CircularCoupling(SplineCoupling):
         return jnp.where(angular, 0.0, log_scale), jnp.where(angular, turn, shift)
 
     def _forward(
+        self, active: Array, raw: Array, log_scale: Array, shift: Array, vector: Array | None = None
+    ) -> tuple[Array, Array]:
+        drawn, log_pull = self._draw(active, vector)
+        turned, log_slope = self._spline(drawn, raw, log_scale, shift)
+        return turned, log_slope + log_pull
+
+    def _backward(
+        self, active: Array, raw: Array, log_scale: Array, shift: Array, vector: Array | None = None
+    ) -> tuple[Array, Array]:
+        drawn, log_slope = self._unspline(active, raw, log_scale, shift)
+        active, log_pull = self._draw(drawn, None if vector is None else -vector)
+        return active, log_slope + log_pull
+
+    def _draw(self, active: Array, vector: Array | None) -> tuple[Array, Array]:
+        if vector is None:
+            return active, jnp.zeros_like(active)
+        turn = pi / self.interval
+        angle, log_pull = moebius(turn * active, vector)
+        angular = self.angular[self.passive :]
+        return jnp.where(angular, spline.wrapped(angle / turn, self.interval), active), log_pull
+
+    def _spline(
         self, active: Array, raw: Array, log_scale: Array, shift: Array, power: Array | None = None
     ) -> tuple[Array, Array]:
         angular = self.angular[self.passive :]
@@ -78,12 +119,32 @@ class CircularCoupling(SplineCoupling):
         active = active * jnp.exp(log_scale) + shift
         return jnp.where(angular, spline.wrapped(active, self.interval), active), log_slope + log_scale
 
-    def _backward(
+    def _unspline(
         self, active: Array, raw: Array, log_scale: Array, shift: Array, power: Array | None = None
     ) -> tuple[Array, Array]:
         angular = self.angular[self.passive :]
         active, log_slope = spline.inverse((active - shift) * jnp.exp(-log_scale), raw, self.interval, angular, power)
         return active, log_slope - log_scale
+
+
+def moebius(angle: Array, w: Array) -> tuple[Array, Array]:
+    """The map z -> (z + w) / (1 + w̄ z) of the unit circle, and the logarithm of its slope (Rezende et al. 2020).
+
+    Its inverse is the one with -w; with w = 0 it is the identity.
+
+    Args:
+        angle: Angles in radians, of shape (n,).
+        w: Vectors in the unit disc, of shape (n, 2).
+
+    Returns:
+        Angles, at most half a circle from where they were, and the logarithms.
+    """
+    # (z + w) / (1 + w̄ z) = z v / v̄ with v = 1 + w z̄, which is never on the left of the imaginary axis.
+    cos, sin = jnp.cos(angle), jnp.sin(angle)
+    across, along = w[:, 1] * cos - w[:, 0] * sin, w[:, 0] * cos + w[:, 1] * sin
+    real = 1.0 + along
+    log_slope = jnp.log1p(-jnp.sum(w**2, axis=-1)) - jnp.log(real**2 + across**2)
+    return angle + 2.0 * jnp.arctan2(across, real), log_slope
 
 
 class CircularLatent(AbstractDistribution):

@@ -45,6 +45,8 @@ class CircularFlow(Recipe):
             constant (see ``flows.SteerableCoupling``).
         rescale: Hidden units of a learned scale and shift, of coordinates that are no angles, that follow the
             condition before the splines; 0 leaves them out.
+        moebius: Draw angles towards a point of the circle, which depends on the others, before they are splined (see
+            ``flows.CircularCoupling``).
         unroll: Layers per iteration of the compiled scan; 0 decides by where and how long it runs.
     """
 
@@ -61,13 +63,14 @@ class CircularFlow(Recipe):
     steerable: float | None = None
     rescale: int = 0
     cut: tuple[int, ...] = ()
+    moebius: bool = False
     unroll: int = 0
 
     def __post_init__(self) -> None:
         check_recipe(self)
         check_vector(self)
         check.integers(self, rescale=0)
-        check.flags(self, "conditional")
+        check.flags(self, "conditional", "moebius")
         if self.steerable is not None:
             check.numbers(self, "steerable", low=0, open_low=True)
         if set(self.cut) & set(self.angles):
@@ -79,6 +82,8 @@ class CircularFlow(Recipe):
         reference = self.latent.reference if isinstance(self.latent, PowerScaled) else None
         if self.steerable is not None and self.steerable != reference:
             raise TradeError(f"CircularFlow steerable={self.steerable!r} needs a PowerScaled latent of this reference.")
+        if self.moebius and self.steerable is not None:
+            raise TradeError("CircularFlow moebius has no power, which steerable needs: leave one of them out.")
         if self.rescale and not self._networks_see_c:
             raise TradeError("CircularFlow rescale follows the condition, which conditional or steerable forbids.")
 
@@ -107,7 +112,7 @@ class CircularFlow(Recipe):
         def layer(k: Array, angular: Array, order: Array) -> CircularCoupling:
             if self.steerable is not None:
                 return SteerableCoupling(k, angular, self.condition, self.latent, permutation=order, **options)  # pyright: ignore
-            return CircularCoupling(k, angular, seen, permutation=order, **options)
+            return CircularCoupling(k, angular, seen, permutation=order, moebius=self.moebius, **options)
 
         keys = jax.random.split(key_layers, self.blocks)
         layers = eqx.filter_vmap(layer)(keys, jnp.stack(flags), jnp.stack(orders))

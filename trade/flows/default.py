@@ -39,7 +39,7 @@ def default_flow(target: AbstractTarget, data: Array | None = None) -> Recipe:
     turning = tuple(i for i in target.angles if data is None or _turns(np.asarray(data[:, i], np.float64)))
     if alone and turning:
         cut = tuple(i for i in target.angles if i not in turning)
-        return CircularFlow(shape, condition, turning, cut=cut, rescale=32 if len(turning) < dim else 0)
+        return CircularFlow(shape, condition, turning, cut=cut, rescale=32 if len(turning) < dim else 0, moebius=True)
     # A CPU has no time for more: the many-well of d = 32 has an ESS of 95 % in 5,000 steps of the small one.
     small = dim <= 8 or jax.default_backend() == "cpu"
     blocks, width = (6, 64) if small else (8, 64) if dim <= 24 else (8, 128)

@@ -49,3 +49,9 @@ class SteerableCoupling(CircularCoupling):
         raw = jnp.where(angular[:, None], raw, 0.0)  # the identity
         ratio = self.condition.unchart(condition[0]) / self.latent.reference
         return raw, log_scale, shift, ratio**-self.latent.exponent
+
+    def _forward(self, active: Array, *parameters: Array) -> tuple[Array, Array]:
+        return self._spline(active, *parameters)
+
+    def _backward(self, active: Array, *parameters: Array) -> tuple[Array, Array]:
+        return self._unspline(active, *parameters)
