@@ -52,6 +52,7 @@ def standardise():
 
 FRESH = {"coupling 1": partial(coupling, 1), "coupling 2": partial(coupling, 2), "coupling 5": partial(coupling, 5)}
 FRESH["stack"] = stack
+FRESH["squares"] = lambda: SplineCoupling(KEY, 5, 1, network=TINY, bins=BINS, squares=True, interval=INTERVAL)
 BIJECTIONS = {name: lambda build=build: noisy(build()) for name, build in FRESH.items()}
 BIJECTIONS["standardise"] = standardise
 

@@ -30,7 +30,7 @@ def modulo(x, angular, circle):
 OPTIONS = {"network": TINY, "bins": 4, "interval": INTERVAL}
 COUPLINGS = {
     "circular": lambda: CircularCoupling(KEY, ANGULAR, 1, **OPTIONS),
-    "moebius": lambda: CircularCoupling(KEY, ANGULAR, 1, moebius=True, **OPTIONS),
+    "moebius": lambda: CircularCoupling(KEY, ANGULAR, 1, moebius=True, squares=True, **OPTIONS),
     "steerable": lambda: SteerableCoupling(KEY, ANGULAR, CONDITION, PowerScaled(1.0), **OPTIONS),
 }
 

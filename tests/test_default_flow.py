@@ -53,6 +53,7 @@ def test_a_plain_target_gets_splines_of_its_size(shape, monkeypatch):
     assert recipe.whiten == (len(shape) == 1 and dim > 1)
     assert recipe.adapter == 32
     assert recipe.steep
+    assert recipe.squares
     assert recipe.bounds == ()
 
 

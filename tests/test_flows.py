@@ -46,7 +46,7 @@ FLOWS = {
     "residual": ((2,), {"network": ResidualMLP(8)}),
     "adapter": ((2,), {"adapter": 4, "latent": PowerScaled(-1.0)}),
     "whitened": ((2,), {"adapter": 4, "whiten": True, "embedding": 2, "steep": True}),
-    "steep": ((2,), {"adapter": 4, "steep": True}),
+    "steep": ((2,), {"adapter": 4, "steep": True, "squares": True}),
     "volume preserving": VolumePreservingFlow((2,), CONDITION, blocks=3, network=TINY, latent=PowerScaled(1.0)),
     "volume by mean": VolumePreservingFlow((2,), CONDITION, blocks=2, network=TINY, volume="mean"),
     "affine": AffineFlow((2,), CONDITION, blocks=3, network=TINY, latent=PowerScaled(-1.0)),

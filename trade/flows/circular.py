@@ -61,7 +61,7 @@ class CircularCoupling(SplineCoupling):
 
     @property
     def features(self) -> int:
-        """Two for each passive coordinate: sine and cosine, or itself and zero."""
+        """Two for each passive coordinate: sine and cosine, or itself and its square (zero without ``squares``)."""
         return 2 * self.passive
 
     @property
@@ -80,8 +80,10 @@ class CircularCoupling(SplineCoupling):
 
     def _seen(self, passive: Array) -> Array:
         angular, turn = self.angular[: self.passive], pi / self.interval
-        first = jnp.where(angular, jnp.sin(turn * passive), super()._seen(passive))
-        return jnp.concatenate([first, jnp.where(angular, jnp.cos(turn * passive), 0.0)])
+        itself = bounded(passive, self.interval)
+        first = jnp.where(angular, jnp.sin(turn * passive), itself)
+        square = itself * itself / self.interval if self.squares else 0.0
+        return jnp.concatenate([first, jnp.where(angular, jnp.cos(turn * passive), square)])
 
     def _placed(self, log_scale: Array, shift: Array) -> tuple[Array, Array]:
         """An angle has no scale, and is turned by less than half a circle."""

@@ -148,14 +148,29 @@ class SplineCoupling(Coupling):
         dim: Dimension of the states.
         cond_dim: Length of the condition vector that the network sees, or None.
         bins: Bins of each spline.
+        squares: Show the network the squares of what it sees too: a curved density follows them, and a network comes
+            to them by itself only as closely as it has units.
         options: Those of ``Coupling``.
     """
 
     bins: int = eqx.field(static=True)
+    squares: bool = eqx.field(static=True)
 
-    def __init__(self, key: Array, dim: int, cond_dim: int | None, *, bins: int = 10, **options: Any) -> None:
+    def __init__(
+        self, key: Array, dim: int, cond_dim: int | None, *, bins: int = 10, squares: bool = False, **options: Any
+    ) -> None:
         self.bins = check_bins(bins, type(self).__name__)
+        self.squares = check.flag(squares, f"{type(self).__name__} squares")
         super().__init__(key, dim, cond_dim, **options)
+
+    @property
+    def features(self) -> int:
+        """One for each passive coordinate, or two."""
+        return self.passive * (1 + self.squares)
+
+    def _seen(self, passive: Array) -> Array:
+        seen = super()._seen(passive)
+        return jnp.concatenate([seen, seen * seen / self.interval]) if self.squares else seen
 
     @property
     def shape_parameters(self) -> int:

@@ -51,6 +51,7 @@ def default_flow(target: AbstractTarget, data: Array | None = None) -> Recipe:
         bins=12,
         adapter=32,
         steep=True,
+        squares=True,
         network=MLP(width),
         whiten=len(shape) == 1 and (dim > 1 or bool(target.angles)),
         angles=target.angles,

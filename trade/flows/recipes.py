@@ -61,6 +61,7 @@ class SplineFlow(Recipe):
         network: Conditioner of each coupling.
         embedding: Features of a learned condition embedding; 0 feeds the raw chart.
         steep: Show the networks further views of the chart, steep in its middle and at its ends (``flows.Steep``).
+        squares: Show the networks the squares of coordinates (see ``flows.SplineCoupling``).
         latent: Base distribution.
         conditional: False leaves c to the latent alone; an observation is still seen.
         whiten: Turn and scale vectors to covariance one over the data, and not each coordinate by itself.
@@ -81,6 +82,7 @@ class SplineFlow(Recipe):
     network: NetworkSpec = field(default_factory=MLP)
     embedding: int = 0
     steep: bool = False
+    squares: bool = False
     latent: LatentSpec = field(default_factory=Normal)
     conditional: bool = True
     whiten: bool = False
@@ -91,7 +93,7 @@ class SplineFlow(Recipe):
     def __post_init__(self) -> None:
         check_recipe(self)
         check.integers(self, adapter=0, embedding=0, observation_size=0)
-        check.flags(self, "conditional", "whiten", "steep")
+        check.flags(self, "conditional", "whiten", "steep", "squares")
         object.__setattr__(self, "bounds", check_bounds(self.bounds, self.shape))
         if self.whiten and len(self.shape) != 1:
             raise TradeError(f"SplineFlow can whiten vectors only, got shape {self.shape}.")
@@ -108,7 +110,8 @@ class SplineFlow(Recipe):
         layer_cond = seen * max(self.embedding, 1) or None
 
         def layer(k: Array) -> SplineCoupling:
-            return SplineCoupling(k, dim, layer_cond, network=self.network, bins=self.bins, interval=self.interval)
+            options = {"network": self.network, "bins": self.bins, "squares": self.squares, "interval": self.interval}
+            return SplineCoupling(k, dim, layer_cond, **options)
 
         layers = eqx.filter_vmap(layer)(jax.random.split(key_layers, self.blocks))
         bijection: AbstractBijection = Stack(layers, self.unroll)
