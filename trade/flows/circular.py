@@ -17,7 +17,7 @@ from trade.flows.conditioner import NetworkSpec
 from trade.flows.coupling import SplineCoupling, bounded
 from trade.flows.latent import scaled
 
-STRONGEST = 5.0  # of a vector before it is brought into the disc: there a Möbius map stretches a hundredfold
+STRONGEST = 2.0  # of each entry of a vector before it is brought into the disc: float32 must find the way back
 
 
 class CircularCoupling(SplineCoupling):
