@@ -25,7 +25,7 @@ from trade.flows import (
     Whiten,
 )
 from trade.flows.adapter import _inverse
-from trade.flows.coupling import MAX_LOG_SCALE, alternating_permutation
+from trade.flows.coupling import MAX_LOG_SCALE
 from trade.flows.lattice import DownSampled, LatticeCoupling, Spectrum, ZeroMode
 
 INTERVAL, BINS, N = 4.0, 4, 64
@@ -263,21 +263,6 @@ def test_double_precision_builds_double_precision():
 
 
 # Couplings, stacks and permutations
-
-
-@pytest.mark.parametrize("d", [1, 2, 3, 5, 8])
-def test_every_passive_coordinate_was_active_in_the_layer_before(d):
-    for key in jax.random.split(KEY, 4):
-        matrix = np.asarray(alternating_permutation(key, d, d // 2))
-        source = matrix.argmax(axis=1)  # from data to latent, output i is input source[i]
-        np.testing.assert_array_equal(matrix, np.eye(d)[source])
-        assert sorted(source) == list(range(d))
-        assert np.all(source[: d // 2] >= d // 2)
-
-
-def test_layers_of_a_stack_alternate():
-    matrices = np.asarray(unwrap(stack()).layers.permutation)
-    np.testing.assert_array_equal(matrices, np.tile(np.eye(2)[::-1], (3, 1, 1)))
 
 
 def test_stack_is_its_layers_one_after_the_other():

@@ -55,7 +55,7 @@ def test_moebius_is_the_map_of_complex_numbers():
 @pytest.mark.parametrize("dtype", [np.float32, np.float64])
 @pytest.mark.parametrize("kind", COUPLINGS)
 def test_coupling_inverts_on_the_circle_and_knows_its_determinant(kind, dtype):
-    tight, loose = (2e-4, 2e-3) if dtype == np.float32 else (1e-9, 1e-8)
+    tight, loose = (1e-4, 2e-3) if dtype == np.float32 else (1e-9, 1e-8)
     layer = noisy(COUPLINGS[kind](), scale=0.3)
     with precision(dtype):
         layer = cast(layer, dtype)
@@ -72,8 +72,10 @@ def test_coupling_inverts_on_the_circle_and_knows_its_determinant(kind, dtype):
         orders = {"inverse": ANGULAR, "transform": np.asarray(layer.permutation.unwrap() @ ANGULAR > 0)}
         for there, back in (("inverse", "transform"), ("transform", "inverse")):
             image, log_det, jacobian = passes[there](x)
-            home, other, _ = passes[back](image)
-            np.testing.assert_allclose(modulo(np.asarray(home - x), orders[there], 2 * INTERVAL), 0.0, atol=tight)
+            home, other, slopes = passes[back](image)
+            missed = np.abs(modulo(np.asarray(home - x), orders[there], 2 * INTERVAL))
+            # An image is rounded, and the way back stretches that.
+            assert np.all(missed <= tight * np.maximum(np.abs(slopes).sum(axis=-1) / 2, 1.0)), missed.max()
             np.testing.assert_allclose(log_det, -other, atol=loose)
             np.testing.assert_allclose(log_det, np.linalg.slogdet(np.asarray(jacobian))[1], atol=loose)
             assert np.abs(log_det).max() > 0.1

@@ -6,6 +6,7 @@ from small_problems import KEY, gaussian_family, precision
 
 from trade import Condition, Target, TradeError
 from trade.data import check_condition_dependence, with_knee
+from trade.target import AbstractTarget
 from trade.targets import Augmented, boltzmann, power
 
 CONDITION = Condition(0.5, 2.0, scale="log", boundary=(1.0,))
@@ -40,6 +41,28 @@ def test_score_agrees_with_finite_differences():
         x, u, h = jnp.array([0.3, -1.0]), jnp.array(0.4), 1e-5
         difference = (target.log_density_at(x, u + h) - target.log_density_at(x, u - h)) / (2 * h)
         np.testing.assert_allclose(target.score(x, u), difference, rtol=1e-8)
+
+
+class QuadraticForm(AbstractTarget):
+    """A target of a user's own class, with a product of matrices."""
+
+    shape = (3,)
+    condition = Condition(0.5, 1.0)
+
+    def log_density(self, x, c, y=None):
+        return -c * (x @ jnp.eye(3) @ x)
+
+
+@pytest.mark.parametrize(
+    "target", [QuadraticForm(), Target(lambda x, c: -c * (x @ jnp.eye(3) @ x), (3,), Condition(0.5, 1.0))]
+)
+def test_products_in_a_density_are_exact_on_every_device(target):
+    """A GPU rounds the factors of a product to ten bits by default, in a density and in its derivatives too."""
+    x, c = jnp.ones(3), jnp.float32(0.7)
+    for function in (target.log_density, target.score, jax.grad(target.log_density)):
+        products = [e for e in jax.make_jaxpr(lambda v, t, f=function: f(v, t))(x, c).eqns if "dot" in str(e.primitive)]
+        assert products
+        assert all(e.params["precision"] == (jax.lax.Precision.HIGHEST,) * 2 for e in products)
 
 
 def test_given_derivative_replaces_the_automatic_one():

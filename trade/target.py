@@ -3,6 +3,7 @@
 from abc import abstractmethod
 from collections.abc import Callable
 from copy import copy
+from functools import wraps
 from typing import Any, Self
 
 import equinox as eqx
@@ -19,15 +20,33 @@ from trade.states import Bound, as_shape, check_angles, check_bounds, check_func
 LogDensity = Callable[..., Array]
 
 
+def _in_full_precision(method: LogDensity) -> LogDensity:
+    """Left to itself a GPU multiplies float32 matrices with ten bits, and log q would be off by a thousandth."""
+
+    @wraps(method)
+    def call(*arguments: Any, **named: Any) -> Array:
+        with jax.default_matmul_precision("highest"):
+            return method(*arguments, **named)
+
+    return call
+
+
 class AbstractTarget(eqx.Module):
     """A family of unnormalised densities q(x|c), written for one state x.
 
     Subclasses define ``shape``, ``condition`` and ``log_density``; everything else has
     a default. ``Target`` wraps a plain function; the shipped targets derive from here.
+    Products of matrices in a density are computed in full precision on every device.
     """
 
     shape: eqx.AbstractVar[tuple[int, ...]]
     condition: eqx.AbstractVar[AbstractCondition]
+
+    def __init_subclass__(cls, **options: Any) -> None:
+        super().__init_subclass__(**options)
+        for name in ("log_density", "condition_derivative", "rebuild"):
+            if name in vars(cls):
+                setattr(cls, name, _in_full_precision(vars(cls)[name]))
 
     @property
     def observation_shape(self) -> tuple[int, ...] | None:

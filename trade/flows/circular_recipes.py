@@ -14,8 +14,9 @@ from trade.abstract_condition import AbstractCondition
 from trade.errors import TradeError
 from trade.flows.circular import CircularCoupling, CircularLatent
 from trade.flows.conditioner import NetworkSpec, ResidualMLP
-from trade.flows.coupling import Stack, alternating_permutation
+from trade.flows.coupling import Stack
 from trade.flows.flow import Flow, Recipe
+from trade.flows.halves import layer_orders, permutations
 from trade.flows.latent import LatentSpec, Normal, PowerScaled
 from trade.flows.recipes import check_recipe, check_vector
 from trade.flows.rescale import Rescale
@@ -92,18 +93,11 @@ class CircularFlow(Recipe):
         return self.conditional and self.steerable is None
 
     def build(self, key: Array) -> Flow:
-        """Make the flow; it starts as the identity up to a permutation."""
+        """Make the flow; it starts as the identity."""
         (dim,) = self.shape
         key_layers, key_order = jax.random.split(check.random_key(key))
         angular = jnp.isin(jnp.arange(dim), jnp.array(self.angles))
-        # Which coordinates are angles must be known layer by layer: the permutations come first.
-        flags, orders, order = [], [], jnp.eye(dim)
-        for k in jax.random.split(key_order, self.blocks):
-            flags.append(order @ angular > 0)
-            orders.append(alternating_permutation(k, dim, dim // 2))
-            order = orders[-1] @ order
-        # The last one undoes all others, so that the latent's angles are those of the data, whatever the key.
-        orders[-1] = (orders[-1].T @ order).T
+        orders = layer_orders(key_order, dim, self.blocks)
 
         options: dict[str, Any] = {"network": self.network, "bins": self.bins, "interval": self.interval}
         axes = len(self.condition.names)
@@ -115,7 +109,7 @@ class CircularFlow(Recipe):
             return CircularCoupling(k, angular, seen, permutation=order, moebius=self.moebius, **options)
 
         keys = jax.random.split(key_layers, self.blocks)
-        layers = eqx.filter_vmap(layer)(keys, jnp.stack(flags), jnp.stack(orders))
+        layers = eqx.filter_vmap(layer)(keys, angular[orders], permutations(orders))
         bijections: list[AbstractBijection] = [Stack(layers, self.unroll)]
         if self.rescale or self.steerable is not None:  # a constant volume is free to learn: see VolumePreservingFlow
             key_scale = jax.random.fold_in(key, 2)

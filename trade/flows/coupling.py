@@ -32,8 +32,8 @@ class Coupling(AbstractBijection):
     """One half of the coordinates, changed by what the other half and c say.
 
     From data to latent: the first ``d // 2`` coordinates pass; each of the others goes through a map with
-    parameters of its own (``_forward``); then a fixed permutation brings coordinates that were just changed
-    to the passive side.
+    parameters of its own (``_forward``); then a fixed permutation brings the coordinates into the order of the next
+    layer (``halves``).
 
     Args:
         key: A JAX random key.
@@ -41,7 +41,7 @@ class Coupling(AbstractBijection):
         cond_dim: Length of the condition vector that the network sees, or None.
         network: Spec of the network.
         interval: The network sees coordinates, and gives shifts, within (-interval, interval).
-        permutation: A matrix; one that alternates halves by default.
+        permutation: A matrix; by default one that lets both sides change places.
     """
 
     network: Network
@@ -60,7 +60,7 @@ class Coupling(AbstractBijection):
         interval: float = 4.0,
         permutation: Array | None = None,
     ) -> None:
-        key_net, key_perm = jax.random.split(check.random_key(key))
+        key_net = check.random_key(key)
         name = type(self).__name__
         check_network(network, f"{name} network")
         self.shape = (check.integer(dim, f"{name} dim"),)
@@ -69,7 +69,7 @@ class Coupling(AbstractBijection):
         outputs = (dim - self.passive) * (self.shape_parameters + 2)
         self.network = network.build(key_net, self.features + (cond_dim or 0), outputs)
         if permutation is None:
-            permutation = alternating_permutation(key_perm, dim, self.passive)
+            permutation = jnp.roll(jnp.eye(dim), -self.passive, axis=0)
         self.permutation = non_trainable(permutation)
 
     @property
@@ -197,15 +197,6 @@ def check_bins(bins: object, owner: str) -> int:
 def bounded(x: Array, limit: float) -> Array:
     """x near zero, ±limit far away."""
     return limit * jnp.tanh(x / limit)
-
-
-def alternating_permutation(key: Array, dim: int, passive: int) -> Array:
-    """A random permutation matrix after which every passive coordinate was just active."""
-    key_active, key_rest = jax.random.split(key)
-    active = jax.random.permutation(key_active, jnp.arange(passive, dim))
-    rest = jnp.concatenate([jnp.arange(passive), active[passive:]])
-    order = jnp.concatenate([active[:passive], jax.random.permutation(key_rest, rest)])
-    return jnp.eye(dim)[order]
 
 
 class Stack(AbstractBijection):

@@ -19,6 +19,7 @@ from trade.flows.bounded import Bounded
 from trade.flows.conditioner import MLP, Embedding, NetworkSpec, ResidualMLP, Steep, check_network
 from trade.flows.coupling import SplineCoupling, Stack, check_bins
 from trade.flows.flow import Flow, Recipe
+from trade.flows.halves import layer_orders, permutations
 from trade.flows.latent import LatentSpec, Normal, PowerScaled, check_latent
 from trade.flows.rescale import Rescale
 from trade.flows.standardise import Standardise
@@ -101,19 +102,20 @@ class SplineFlow(Recipe):
             raise TradeError("SplineFlow angles are for whiten=True.")
 
     def build(self, key: Array) -> Flow:
-        """Make the flow; it starts as the identity up to a permutation."""
+        """Make the flow; it starts as the identity."""
         dim, axes = prod(self.shape), len(self.condition.names)
         cond_dim = axes + self.observation_size
-        key_layers, key_embed, key_scale = jax.random.split(check.random_key(key), 3)
+        key_layers, key_embed, key_scale, key_order = jax.random.split(check.random_key(key), 4)
         steep = self.steep and self.conditional
         seen = (cond_dim if self.conditional else self.observation_size) + steep * Steep.more * axes
         layer_cond = seen * max(self.embedding, 1) or None
 
-        def layer(k: Array) -> SplineCoupling:
+        def layer(k: Array, order: Array) -> SplineCoupling:
             options = {"network": self.network, "bins": self.bins, "squares": self.squares, "interval": self.interval}
-            return SplineCoupling(k, dim, layer_cond, **options)
+            return SplineCoupling(k, dim, layer_cond, permutation=order, **options)
 
-        layers = eqx.filter_vmap(layer)(jax.random.split(key_layers, self.blocks))
+        orders = permutations(layer_orders(key_order, dim, self.blocks))
+        layers = eqx.filter_vmap(layer)(jax.random.split(key_layers, self.blocks), orders)
         bijection: AbstractBijection = Stack(layers, self.unroll)
         if self.embedding and seen:
             embedding = Embedding(key_embed, seen, self.embedding, width=32)
@@ -221,16 +223,18 @@ class AffineFlow(Recipe):
         check.choice(self.volume, "AffineFlow volume", "free", "mean")
 
     def build(self, key: Array) -> Flow:
-        """Make the flow; it starts as the identity up to a permutation."""
+        """Make the flow; it starts as the identity."""
         (dim,) = self.shape
-        key_layers, key_scale = jax.random.split(check.random_key(key))
+        key_layers, key_scale, key_order = jax.random.split(check.random_key(key), 3)
         axes = len(self.condition.names)
         seen = axes if self.volume == "free" else None
 
-        def layer(k: Array) -> AffineCoupling:
-            return AffineCoupling(k, dim, seen, network=self.network, interval=self.interval, volume=self.volume)
+        def layer(k: Array, order: Array) -> AffineCoupling:
+            options: dict[str, Any] = {"network": self.network, "interval": self.interval, "volume": self.volume}
+            return AffineCoupling(k, dim, seen, permutation=order, **options)
 
-        layers = eqx.filter_vmap(layer)(jax.random.split(key_layers, self.blocks))
+        orders = permutations(layer_orders(key_order, dim, self.blocks))
+        layers = eqx.filter_vmap(layer)(jax.random.split(key_layers, self.blocks), orders)
         bijections: list[AbstractBijection] = [Stack(layers, self.unroll)]
         if self.volume == "mean":  # a constant volume is free to learn: see VolumePreservingFlow
             bijections.append(Rescale(key_scale, self.shape, None, width=1))
