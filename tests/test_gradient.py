@@ -14,7 +14,7 @@ from trade.flows import PowerScaled
 from trade.model import log_prob
 from trade.objectives import BatchExpectation, CausalGrid, Gradient, ModelPoints, Squared, Widening
 from trade.objectives.condition_samplers import Seen
-from trade.objectives.gradient import residual, truncated
+from trade.objectives.gradient import balanced_pulls, residual, truncated
 from trade.objectives.points import Points, at_points
 from trade.objectives.term import gradient_of
 
@@ -228,11 +228,13 @@ def test_gradient_of_the_shared_pass_is_that_of_both_terms_apart():
     u, points = jnp.asarray(us), term.points.draw(flow, jnp.asarray(us), None, n, jax.random.split(KEY, 6)[2])
     log_q = at_points(TARGET.log_density_at, points.x, u)
     weights = truncated(log_q - points.log_base, term.truncate)
+    pulls = balanced_pulls(log_q, points.log_prob, points.log_base, weight, 1.0)
     assert float(jnp.abs(points.log_base - points.log_prob).max()) > 0.05
 
     def forward(f):
         log_p = at_points(lambda v, *c: log_prob(f, v, *c), points.x, u)
-        return -jnp.sum(weights * log_p, axis=1).mean(), jnp.zeros(())
+        value, pulled = (-jnp.sum(w * log_p, axis=1).mean() for w in (weights, pulls))
+        return value + (pulled - jax.lax.stop_gradient(pulled)) / weight, jnp.zeros(())
 
     (value, _), apart = eqx.filter_jit(gradient_of(forward))(flow)
     report, shared = grads_of(term, flow, PROBLEM)
@@ -243,6 +245,47 @@ def test_gradient_of_the_shared_pass_is_that_of_both_terms_apart():
     assert max(float(jnp.abs(leaf).max()) for leaf in leaves[2]) > 0.05
     for total, one, two in zip(*leaves, strict=True):
         np.testing.assert_allclose(total, one + weight * two, rtol=2e-3, atol=2e-4)
+
+
+def test_pulls_by_hand():
+    """Of the model's own states: minus the constant of the forward KL, plus centred logarithms of weights, bounded."""
+    log_own, log_q = jnp.log(jnp.array([[0.5, 0.2, 0.1, 0.1]])), jnp.log(jnp.array([[1.0, 0.8, 0.4, 1e-9]]))
+    weights = np.array([2.0, 4.0, 4.0, 1e-8])
+    logs = np.maximum(np.log(weights / weights.mean()), -3.0)
+    found = balanced_pulls(log_q, log_own, log_own, 0.7, 2.0)[0]
+    np.testing.assert_allclose(found, (2.0 * (logs - logs.mean()) - 0.7) / 4.0, rtol=1e-4)
+    np.testing.assert_allclose(found.sum(), -0.7, rtol=1e-5)
+    assert float(found[3]) < -0.7  # too much mass there, by far: pushed down by more than its number
+    outside = balanced_pulls(log_q.at[0, 3].set(-jnp.inf), log_own, log_own, 0.7, 2.0)[0]
+    np.testing.assert_allclose(outside, found, rtol=1e-4)
+
+
+def test_divergences_of_wider_states_have_the_mean_of_own_ones():
+    """With many states, the pulls' gradient is that of forward and reverse KL of two Gaussians, wherever drawn from."""
+    u, n = -0.4, 200_000
+    variance, flow = 2.0 ** (u - 1.0), LinearGaussian(0.3, 0.0, -0.4, 0.0)
+    term = Gradient(At((u,)), conditions_per_step=1, points_per_condition=n, truncate=1e9)
+    problem = problem_of(family())
+    found = {}
+    for wider in (0.0, 0.25):
+        for reverse in (0.0, 1.0):
+            used = replace(term, points=ModelPoints(wider=wider), reverse=reverse)
+            alone = replace(used, reweighted=1e-6, reverse=0.0)  # the residual
+            found[wider, reverse] = grads_of(used, flow, problem)[1].mean - grads_of(alone, flow, problem)[1].mean
+    forward, both = 0.3 / np.exp(-0.8), 0.3 / np.exp(-0.8) + 0.3 / variance
+    for wider in (0.0, 0.25):
+        np.testing.assert_allclose(found[wider, 0.0], forward, rtol=0.05)
+        np.testing.assert_allclose(found[wider, 1.0], both, rtol=0.05)
+
+
+def test_a_model_that_is_right_is_left_alone_state_by_state():
+    """Not only on average: there is no noise in the gradient at the optimum."""
+    flow, term = LinearGaussian(), Gradient(conditions_per_step=4, points_per_condition=16)
+    target = Target(lambda x, c: -0.5 * jnp.sum(x**2) + 0.0 * c, (1,), TARGET.condition)
+    problem = problem_of(target)
+    for pulled, least, most in ((term, 0.0, 1e-5), (replace(term, points=ModelPoints(symmetries=True)), 1e-3, 1.0)):
+        size = max(float(jnp.abs(leaf).max()) for leaf in jax.tree.leaves(grads_of(pulled, flow, problem)[1]))
+        assert least <= size <= most
 
 
 def test_forward_kl_estimates_that_of_the_target():
@@ -312,8 +355,8 @@ PARTS = [0.0, 1.0]
 
 
 @pytest.mark.parametrize("reweighted", PARTS)
-def test_states_outside_the_support_do_not_pull(reweighted):
-    """Loss and gradient are finite, and the same wherever outside they are."""
+def test_states_outside_the_support_are_no_part_of_the_loss(reweighted):
+    """Loss and gradient are finite. The residual knows nothing of them; the divergences push mass away from there."""
     found = []
     for outside in (-0.3, -2.0):
         term = both((-0.4, 0.3), (outside, 0.8, outside - 0.5, 1.5), reweighted=reweighted)
@@ -322,9 +365,12 @@ def test_states_outside_the_support_do_not_pull(reweighted):
     (report, grads), (other, same) = found
     for name, value in report.losses.items():
         np.testing.assert_allclose(other.losses[name], value, rtol=1e-5)
-    for one, two in zip(jax.tree.leaves(grads), jax.tree.leaves(same), strict=True):
-        np.testing.assert_allclose(one, two, rtol=1e-4, atol=1e-6)
-    assert float(jnp.abs(grads.log_scale[0])) > 1e-3  # those inside do
+    if reweighted:
+        assert float(grads.mean[0]) < -0.1  # up, away from the negative half line
+    else:
+        for one, two in zip(jax.tree.leaves(grads), jax.tree.leaves(same), strict=True):
+            np.testing.assert_allclose(one, two, rtol=1e-4, atol=1e-6)
+        assert float(jnp.abs(grads.log_scale[0])) > 1e-3  # those inside do
 
 
 @pytest.mark.parametrize("reweighted", PARTS)

@@ -192,7 +192,7 @@ class GaussianMixtureExperiment:
         network, blocks = (MLP(32, 2), 4) if quick else (MLP(128, 2), 8)
         return Method(
             lambda key: spline_flow(key, self.target, blocks=blocks, bins=16, network=network, latent=PowerScaled()),
-            4000 if quick else 30_000,
+            4000 if quick else 20_000,
         )
 
     def data(self, target: AbstractTarget, budget: Budget) -> dict[float, Array]:

@@ -34,7 +34,7 @@ def default_flow(target: AbstractTarget, data: Array | None = None) -> Recipe:
     observed = 0 if target.observation_shape is None else prod(target.observation_shape)
     # Circles and lattices have flows of their own, which take neither an observation nor bounds.
     alone = not observed and not target.bounds
-    if alone and target.lattice and all(n % 2 == 0 for n in shape):
+    if on_even_lattice(target):
         return LatticeFlow(shape, condition)
     turning = tuple(i for i in target.angles if data is None or _turns(np.asarray(data[:, i], np.float64)))
     if alone and turning:
@@ -57,6 +57,19 @@ def default_flow(target: AbstractTarget, data: Array | None = None) -> Recipe:
         angles=target.angles,
         bounds=target.bounds,
     )
+
+
+def on_even_lattice(target: AbstractTarget) -> bool:
+    """Whether the flow of a target is one for lattices, which has their symmetries itself.
+
+    Args:
+        target: The family of densities.
+
+    Returns:
+        Whether it is.
+    """
+    alone = target.observation_shape is None and not target.bounds
+    return alone and target.lattice and all(n % 2 == 0 for n in target.shape)
 
 
 def _turns(angle: np.ndarray) -> bool:

@@ -24,7 +24,7 @@ from jax.experimental.xla_metadata import set_xla_metadata
 
 T = TypeVar("T")
 Four = tuple[Array, Array, Array, Array]
-MIN_BIN = 1e-2  # smallest width and height of a bin, as a fraction of the interval
+MIN_BIN = 1e-3  # smallest width and height of a bin, as a fraction of the interval
 MIN_SLOPE = 1e-3
 MAX_LOGIT = 30.0  # of a width or height; with MIN_BIN no spline comes near it
 _SLOPE_SHIFT = math.log(math.expm1(1.0 - MIN_SLOPE))  # softplus(shift) + MIN_SLOPE = 1
@@ -71,7 +71,9 @@ def forward(
     clamped = jnp.clip(x, -interval, interval)
     x0, y0, w, h, d0, d1 = _bin(clamped, raw, interval, periodic, power, own=0)
     per_width = _reciprocal(w)
-    fraction, log_slope = _rational_quadratic((clamped - x0) * per_width, h * per_width, d0, d1)
+    t = (clamped - x0) * per_width
+    t = jnp.where(t < 0.0, 0.0, jnp.where(t > 1.0, 1.0, t))  # an edge is rounded, and of a narrow bin that is much
+    fraction, log_slope = _rational_quadratic(t, h * per_width, d0, d1)
     return jnp.where(inside, y0 + h * fraction, x), jnp.where(inside, log_slope, 0.0)
 
 

@@ -4,6 +4,7 @@ from math import prod
 
 import jax
 
+from trade.flows.default import on_even_lattice
 from trade.objectives.density import EnergyFree, TrueDensity
 from trade.objectives.gradient import Gradient
 from trade.objectives.kl_terms import ForwardKL
@@ -16,7 +17,8 @@ def default_objective(target: AbstractTarget, boundaries: int = 1) -> Trade:
     """``Trade()``, energy-free without a density, with the target's symmetries.
 
     On a GPU it has four times the model's states, which cost little there; of large ones it has fewer. Not so of data:
-    the more of them a step sees, the sooner they are memorised.
+    the more of them a step sees, the sooner they are memorised. States of a flow that has the symmetries itself stay
+    where they are.
 
     Args:
         target: The family of densities.
@@ -30,7 +32,7 @@ def default_objective(target: AbstractTarget, boundaries: int = 1) -> Trade:
     density = TrueDensity() if target.has_density else EnergyFree()
     points, batch = max(int(64 * more / less), 16), max(int(512 / less), 128)
     gradient = Gradient(
-        points=ModelPoints(symmetries=target.has_symmetry),
+        points=ModelPoints(symmetries=target.has_symmetry and not on_even_lattice(target)),
         density=density,
         conditions_per_step=max(16, 4 * boundaries),  # all ends of the frontier, and more
         points_per_condition=points,

@@ -1,5 +1,6 @@
 """The gradient term: how the density must change with c (Section 4.2, Eq. 19)."""
 
+import math
 from dataclasses import dataclass, field
 
 import jax
@@ -20,6 +21,7 @@ from trade.objectives.points import ModelPoints, at_points
 from trade.objectives.term import Clock, Outcome, Problem, State, Term, first_non_finite, held_fixed
 
 MOST_INVALID = 0.1
+LARGEST_LOG = 3.0  # of a weight, in the reverse KL: one state far out is not to be all that counts
 
 
 def residual(model_score: Array, target_score: Array, expectation: Array) -> Array:
@@ -34,6 +36,30 @@ def truncated(log_weight: Array, largest: float) -> Array:
     """Weights of sum one along the last axis, none larger than ``largest`` times their mean."""
     weights = jnp.minimum(jax.nn.softmax(log_weight, axis=-1), largest / log_weight.shape[-1])
     return weights / weights.sum(axis=-1, keepdims=True)
+
+
+def balanced_pulls(log_q: Array, log_own: Array, log_base: Array, forward: float, reverse: float) -> Array:
+    """What makes the pull of every state vanish where the model is right, and push where it has too much mass.
+
+    Of the model's own states the mean of ∇log p_θ is zero. So a constant may be taken off their weights: with w - 1 for
+    w the forward KL (Eq. 4) has the same mean and no noise at the optimum. The reverse KL (Eq. 3) has such a form too,
+    log w for w, and punishes states between modes and far out, of which the forward KL sees no more than their number.
+
+    Args:
+        log_q: log q, of shape (C, P).
+        log_own: log p_θ.
+        log_base: Log density of what the states were drawn from.
+        forward: Weight of the forward KL.
+        reverse: Weight of the reverse KL.
+
+    Returns:
+        What log p_θ of each state is multiplied with, beside the weights of the forward KL; its sum over states is
+        minus ``forward``.
+    """
+    own = jax.nn.softmax(log_own - log_base, axis=-1)
+    log_z = jax.nn.logsumexp(log_q - log_base, axis=-1, keepdims=True) - math.log(log_q.shape[-1])
+    log_weight = jnp.clip(log_q - log_own - log_z, -LARGEST_LOG, LARGEST_LOG)
+    return own * (reverse * (log_weight - jnp.sum(own * log_weight, axis=-1, keepdims=True)) - forward)
 
 
 def impossible(log_q: Array, score: Array) -> tuple[Array, Array, Array]:
@@ -58,7 +84,7 @@ class Gradient(Term):
     model follows, which the condition sampler hears.
 
     Every choice the paper leaves open is an argument; the paper's are ``Widening()`` or ``CausalGrid()``, ``Squared()``
-    or ``Huber()``, and ``reweighted=0``.
+    or ``Huber()``, and ``reweighted=0``, which leaves out both divergences.
 
     Args:
         conditions: Where in c.
@@ -70,6 +96,7 @@ class Gradient(Term):
         points_per_condition: How many states at each of them.
         reweighted: Weight of the forward KL on the model's own weighted states, beside the residual; 0 leaves it out.
         truncate: Largest weight in it, as a multiple of the mean weight.
+        reverse: Weight of the reverse KL beside it.
         at_once: States whose gradient is computed at once, where memory has no room for all of them.
     """
 
@@ -82,6 +109,7 @@ class Gradient(Term):
     points_per_condition: int = 64
     reweighted: float = 1.0
     truncate: float = 10.0
+    reverse: float = 1.0
     at_once: int | None = None
     name = "gradient"
 
@@ -92,7 +120,7 @@ class Gradient(Term):
         check_density(self.density, "Gradient")
         check.member(self.penalty, "Gradient penalty", "a penalty such as Cauchy()", "__call__")
         check.integers(self, conditions_per_step=1, points_per_condition=1)
-        check.numbers(self, "reweighted", low=0)
+        check.numbers(self, "reweighted", "reverse", low=0)
         check.numbers(self, "truncate", low=1)
         if self.at_once is not None:
             check.integers(self, at_once=1)
@@ -157,6 +185,11 @@ class Gradient(Term):
             forward = -jnp.sum(weights * log_p, axis=1)
             parts = (parts[0], forward.mean())
             total = total + self.reweighted * parts[1]
+            if not self.points.moves:
+                log_q = jnp.where(empty, log_own, drawn.log_q)
+                pulls = balanced_pulls(log_q, log_own, log_base, self.reweighted, self.reverse)
+                extra = -jnp.sum(jnp.where(empty, 0.0, pulls) * log_p, axis=1).mean()
+                total = total + extra - jax.lax.stop_gradient(extra)  # a gradient alone
             suspects = suspects + jax.lax.stop_gradient(forward)
         suspect = first_non_finite(suspects, problem.condition.unchart(u))
         notes = self.conditions.notes(sampler_state, problem) | {"invalid": invalid}
