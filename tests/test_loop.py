@@ -7,6 +7,7 @@ import equinox as eqx
 import jax
 import jax.numpy as jnp
 import numpy as np
+import optax
 import pytest
 from small_problems import LinearGaussian, data_at, family, problem_of
 
@@ -19,6 +20,7 @@ from trade.training import OneCycle, Watch
 from trade.training.checkpoint import Checkpoints
 from trade.training.log import MetricsLog, read_metrics
 from trade.training.loop import Trained, train
+from trade.training.optimiser import Given
 from trade.training.state import Program, all_finite, begin, no_means, run_chunk
 from trade.training.watch import Judged
 from trade.training.windows import Windows
@@ -394,6 +396,25 @@ def test_the_propagation_is_damped_while_the_boundary_is_lost(what, tmp_path):
     else:
         assert lost == set()
         assert float(trained.learners.trust) == 1.0
+
+
+@pytest.mark.parametrize("optimiser", [Adam(0.1), Given(optax.adam(0.1))])
+def test_a_boundary_that_is_lost_beyond_repair_is_gone_back_to(optimiser):
+    """From the best flow, with moments as at the beginning; a schedule of Optax's own goes on."""
+    seen = []
+
+    def evaluate(flows, key):
+        states = np.full((1, 50), 9.0 if len(seen) == 3 else 2.0)
+        seen.append(flows)
+        return judged(float(len(seen)), states, states)
+
+    objective = Trade(Reaching(0.0), StepNumber(), Fixed(4.0), start=0)
+    trained, log = run(objective, 30, Schedule(10, 10, 100), evaluate, optimiser=optimiser)
+    assert [row["step"] for row in log.rows if "lost" in row] == [30]
+    assert same(trained.learners.flow, seen[2])
+    assert not same(trained.learners.flow, seen[3])
+    fresh = begin(Program(objective, optimiser, 30), FLOW, PROBLEM, KEY).optimiser
+    assert same(trained.learners.optimiser, fresh) == isinstance(optimiser, Adam)
 
 
 @pytest.mark.parametrize(("start", "weighted"), [(0, True), (0, False), (100, True)])

@@ -3,10 +3,11 @@
 import jax
 import jax.numpy as jnp
 import numpy as np
+import optax
 import pytest
 
 from trade import Adam, TradeError
-from trade.training.optimiser import Cooling, OneCycle
+from trade.training.optimiser import Cooling, OneCycle, clip_to_usual
 
 PARAMS = {"a": jnp.array([1.0, -2.0]), "b": jnp.array([3.0])}
 
@@ -117,6 +118,38 @@ def test_gradients_are_clipped_by_their_global_norm():
     assert abs(float(got[1]["b"][0]) / float(other[1]["b"][0]) - 1.0) > 0.02
 
 
+def norms_let_through(sizes, factor=3.0):
+    transformation = clip_to_usual(factor)
+    state, through = transformation.init(PARAMS), []
+    direction = {"a": jnp.array([0.6, 0.0]), "b": jnp.array([-0.8])}
+    for size in sizes:
+        update, state = transformation.update(jax.tree.map(lambda d, s=size: s * d, direction), state)
+        norm = float(optax.tree.norm(update))
+        for one, two in zip(jax.tree.leaves(update), jax.tree.leaves(direction), strict=True):
+            np.testing.assert_allclose(one, norm * two, rtol=1e-4, atol=1e-7)
+        through.append(norm)
+    return np.array(through)
+
+
+def test_a_gradient_far_larger_than_usual_is_clipped_and_the_usual_may_grow():
+    through = norms_let_through([0.1] * 50 + [50.0] + [0.1] * 3 + [0.25] * 3)
+    np.testing.assert_allclose(through[:50], 0.1, rtol=1e-5)
+    np.testing.assert_allclose(through[50], 0.3, rtol=1e-5)  # one in a thousand norms of 500 times the size
+    np.testing.assert_allclose(through[51:], [0.1] * 3 + [0.25] * 3, rtol=1e-5)
+    grown = norms_let_through([0.1] * 10 + [10.0] * 400)
+    assert np.all(np.diff(grown[10:]) >= -1e-5)
+    np.testing.assert_allclose(grown[-1], 10.0, rtol=1e-4)  # what stays is usual
+    np.testing.assert_allclose(norms_let_through([0.1] * 10 + [50.0], np.inf)[-1], 50.0, rtol=1e-5)
+
+
+def test_one_surge_does_not_move_adam_by_many_rates():
+    small, surge = ({"a": jnp.array([s, s]), "b": jnp.array([s])} for s in (0.01, 1.0))
+    usual = [small, jax.tree.map(jnp.negative, small)] * 500
+    free, held = (updates_of(Adam(surge=s), [*usual, surge])[-1]["b"][0] for s in (np.inf, 3.0))
+    assert float(free) > 2.0
+    assert 0.0 < float(held) < 0.5
+
+
 @pytest.mark.parametrize("adam", [Adam(learning_rate=0.5), OneCycle(learning_rate=0.5)], ids=["Adam", "OneCycle"])
 def test_first_update_is_the_sign_of_the_gradient(adam):
     """It has no rate in it: that is the run's to say (see the first step in test_state)."""
@@ -140,6 +173,8 @@ def test_weight_decay_is_decoupled():
         ({"learning_rate": 0.0}, "learning_rate"),
         ({"learning_rate": float("nan")}, "learning_rate"),
         ({"clip": 0.0}, "clip"),
+        ({"surge": 0.0}, "surge"),
+        ({"surge": "many"}, "surge"),
     ],
 )
 def test_bad_options_are_refused(kind, options, name):

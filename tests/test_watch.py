@@ -97,10 +97,11 @@ def test_each_seed_keeps_its_own():
 
 def test_a_state_that_loses_the_boundary_is_not_the_best():
     """Its score may be low: its ESS away from the boundary is high, where a mode is forgotten."""
-    watched, lost = after(judged(3.0), judged(1.0, FIRST + 0.2, FIRST + 0.2))
-    assert lost.all()
-    assert float(watched.best.mean[0]) == 0.0
-    assert float(watched.score[0]) == 3.0
+    for reached in (1.0, 0.5):  # also where the newest would be the best: a score that knows the boundary alone
+        watched, lost = after(judged(3.0), judged(1.0, FIRST + 0.2, FIRST + 0.2), reached=reached)
+        assert lost.all()
+        assert float(watched.best.mean[0]) == 0.0
+        assert float(watched.score[0]) == 3.0
 
 
 # --- The boundary
@@ -137,6 +138,18 @@ def test_a_likelihood_that_is_not_finite_is_a_loss(bad):
     worse = FIRST.copy()
     worse[0, 3] = bad
     assert rises(worse - FIRST, worse - FIRST)
+
+
+@pytest.mark.parametrize(
+    ("rise", "expected"), [(0.2, False), (1.9, False), (2.1, True), (np.inf, True), (np.nan, True)]
+)
+def test_a_boundary_is_lost_beyond_repair_from_so_many_nats_on(rise, expected):
+    before, _ = after(judged(1.0))
+    now = judged(0.5, FIRST + rise, FIRST + rise)
+    _, lost = WATCH.compare(before, flow(9.0), now, 20, begun=True, reached=1.0, many=False)
+    assert lost.all()
+    assert WATCH.ruined(before, now, lost).tolist() == [expected]
+    assert WATCH.ruined(before, now, np.array([False])).tolist() == [False]  # held-out data alone: memorised
 
 
 def test_states_are_compared_with_the_best_so_far_and_not_with_the_last():

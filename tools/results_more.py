@@ -164,7 +164,9 @@ def zoo(folder: Path) -> list[str]:
     head = ("problem", "method", "least ESS", "ESS at c₀", "largest KL", "log Z / σ, rms", "seconds", "verdict")
     return [
         "## The zoo",
-        "Problems of the kinds users have, nothing chosen. A star marks those that no setting was ever chosen on.",
+        "Problems of the kinds users have, nothing chosen. A star marks those that no setting was ever chosen on. All "
+        "twenty ran side by side, so that seconds are of a shared card, and most of them compilation. log Z of the "
+        "mixture that loses a mode is off by products of matrices in its density, which a GPU rounded then.",
         f"`{content['command']}`, {origin({'zoo': content})}",
         table(head, rows),
     ]

@@ -192,7 +192,8 @@ def marginals(truth: np.ndarray, samples: dict[str, np.ndarray], c: float) -> Fi
         axis.set_title(name, fontsize=8)
         axis.set_yticks([])
         axis.grid(visible=False)
-    figure.suptitle(f"first coordinate at c = {c:g}: model (line) and target (grey)", fontsize=11)
+    between = "\n" if columns == 1 else " "
+    figure.suptitle(f"first coordinate at c = {c:g}:{between}model (line) and target (grey)", fontsize=11)
     return figure
 
 

@@ -17,9 +17,10 @@ from trade.devices import ONE, Devices
 from trade.errors import NonFiniteError
 from trade.training.checkpoint import Checkpoints
 from trade.training.log import Callback, MetricsLog
+from trade.training.optimiser import Given
 from trade.training.progress import Progress
 from trade.training.state import Learner, Means, Program, no_means, run_chunk
-from trade.training.watch import Judged, Stopwatch, Watch, Watched
+from trade.training.watch import Judged, Stopwatch, Watch, Watched, choose
 from trade.training.windows import Windows
 
 Evaluate = Callable[[Any, Array], Judged]
@@ -114,6 +115,7 @@ def train(
         devices: What it runs on. Only the first of several processes has a directory.
     """
     many, checkpoints = seeds is not None, None if directory is None else Checkpoints(directory, run)
+    fresh = learners.optimiser
     watched = watch.begin(learners.flow, seeds or 1, program.steps, evaluate(learners.flow, key))
     state = Trained(learners, watched, no_means(learners.guard.losses))
     step = 0
@@ -152,7 +154,7 @@ def train(
                 bar.report(row)
             if step % schedule.evaluate == 0 or last:
                 judged = evaluate(learners.flow, jax.random.fold_in(key, step))
-                state, lost = _decide(program, watch, state, judged, log, timer, step, many=many)
+                state, lost = _decide(program, watch, state, fresh, judged, log, timer, step, many=many)
                 # The first process decides: it has the log of a run that is resumed, and its own clock.
                 state = devices.agreed(state)
                 row = {"step": step, **{k: np.asarray(v).tolist() for k, v in judged.values.items()}}
@@ -176,6 +178,7 @@ def _decide(
     program: Program,
     watch: Watch,
     state: Trained,
+    fresh: Any,
     judged: Judged,
     log: MetricsLog,
     timer: Stopwatch,
@@ -183,7 +186,10 @@ def _decide(
     *,
     many: bool,
 ) -> tuple[Trained, np.ndarray]:
-    """What an evaluation changes: best state, trust, end; and which seeds are losing their boundary."""
+    """What an evaluation changes: best state, trust, end; and which seeds are losing their boundary.
+
+    A seed that has lost it beyond repair goes on from its best flow, with a fresh optimiser.
+    """
     begun, reached = min(log.newest("lambda", [1.0])) > 0.0, min(log.newest("reached", [1.0]))
     flows, trust = state.learners.flow, state.learners.trust
     watched, lost = watch.compare(state.watched, flows, judged, step, begun=begun, reached=reached, many=many)
@@ -191,7 +197,12 @@ def _decide(
     early, far = program.optimiser.may_end_early, reached if begun else 0.0
     cooling = watch.ends(watched, step, program.steps, far, timer, may_end_early=early)
     watched = eqx.tree_at(lambda w: w.cooling, watched, cooling)
-    learners = eqx.tree_at(lambda v: v.trust, state.learners, watch.trusted(trust, lost, memorises))
+    ruined = watch.ruined(state.watched, judged, lost)
+    now = state.learners.optimiser
+    back = watched.best, now if isinstance(program.optimiser, Given) else fresh  # a schedule of Optax's own goes on
+    kept = choose(ruined, back, (flows, now), many=many)
+    parts = (*kept, watch.trusted(trust, lost, memorises))
+    learners = eqx.tree_at(lambda v: (v.flow, v.optimiser, v.trust), state.learners, parts)
     return Trained(learners, watched, state.means), lost
 
 

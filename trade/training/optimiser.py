@@ -5,6 +5,7 @@ from dataclasses import dataclass
 from itertools import pairwise
 from typing import NamedTuple
 
+import jax
 import jax.numpy as jnp
 import optax
 from jax import Array
@@ -25,6 +26,37 @@ class Cooling(NamedTuple):
     end: Array
 
 
+class Usual(NamedTuple):
+    """The running mean of the norm of gradients, as far as they were let through; zero before the first."""
+
+    norm: Array
+
+
+def clip_to_usual(factor: float, memory: float = 0.99) -> optax.GradientTransformation:
+    """Clip gradients to a multiple of the norm that they usually have.
+
+    Args:
+        factor: The multiple.
+        memory: Weight of the old value in the running mean.
+
+    Returns:
+        The transformation.
+    """
+
+    def init(params: optax.Params) -> Usual:
+        return Usual(jnp.zeros(()))
+
+    def update(updates: optax.Updates, state: Usual, params: optax.Params | None = None) -> tuple[optax.Updates, Usual]:
+        norm = optax.tree.norm(updates)
+        usual = jnp.where(state.norm > 0.0, state.norm, norm).astype(norm.dtype)
+        allowed = jnp.minimum(norm, factor * usual)
+        scale = allowed / jnp.maximum(norm, jnp.finfo(norm.dtype).tiny)
+        running = memory * usual + (1.0 - memory) * allowed
+        return jax.tree.map(lambda u: scale.astype(u.dtype) * u, updates), Usual(running.astype(state.norm.dtype))
+
+    return optax.GradientTransformation(init, update)  # pyright: ignore[reportArgumentType]
+
+
 @dataclass(frozen=True)
 class Adam:
     """Adam (decoupled weight decay), clipped; a steady learning rate, then a fall to zero whenever the run decides so.
@@ -34,12 +66,15 @@ class Adam:
         clip: Largest global norm of a gradient.
         weight_decay: Decoupled weight decay.
         warmup: Fraction of the budget on which the rate rises.
+        surge: Largest norm as a multiple of what has been usual. Adam divides by the size that gradients had: where
+            they had become small, a single large one would move every parameter by several times the rate.
     """
 
     learning_rate: float = 2e-3
     clip: float = 3.0
     weight_decay: float = 0.0
     warmup: float = 0.05
+    surge: float = 3.0
 
     @property
     def may_end_early(self) -> bool:
@@ -48,8 +83,9 @@ class Adam:
 
     def __post_init__(self) -> None:
         check.numbers(self, "learning_rate", low=0, open_low=True)
-        if not (isinstance(self.clip, float) and self.clip == math.inf):  # which is no clipping at all
-            check.numbers(self, "clip", low=0, open_low=True)
+        for name in ("clip", "surge"):
+            if getattr(self, name) != math.inf:  # which is no clipping at all
+                check.numbers(self, name, low=0, open_low=True)
         check.numbers(self, "weight_decay", low=0)
         check.numbers(self, "warmup", low=0, high=1)
 
@@ -76,6 +112,7 @@ class Adam:
         """
         return optax.chain(
             optax.clip_by_global_norm(self.clip),
+            clip_to_usual(self.surge),
             optax.scale_by_adam(),
             optax.add_decayed_weights(self.weight_decay),
         )
@@ -92,10 +129,12 @@ class OneCycle(Adam):
         warmup: Fraction of the steps on which the rate rises.
         stages: Fractions of the run at which a new cycle begins, for two-stage training.
         stage_factor: Factor on the peak at each new cycle.
+        surge: As of ``Adam``; the paper has no such limit.
     """
 
     learning_rate: float = 1e-3
     warmup: float = 0.3
+    surge: float = math.inf
     stages: tuple[float, ...] = ()
     stage_factor: float = 1.0
 

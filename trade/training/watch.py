@@ -69,6 +69,7 @@ class Watch:
         minutes: Time after which the run ends, whatever is left of its steps; None sets no limit.
         significance: Standard errors that are more than noise.
         slack: Nats by which the boundary may get worse beyond its noise: the learning rate makes it rise and fall.
+        ruin: Nats from which on a run goes back to its best state: what is damaged that far stays damaged.
         damping: Factor on the trust in the propagation each time the boundary is being lost.
         least: The smallest trust; from it the way back is not too long.
         most: The largest trust, where data are memorised and the density must shape the model.
@@ -80,6 +81,7 @@ class Watch:
     minutes: float | None = None
     significance: float = 3.0
     slack: float = 0.1
+    ruin: float = 2.0
     damping: float = 0.5
     least: float = 0.05
     most: float = 10.0
@@ -87,7 +89,7 @@ class Watch:
     def __post_init__(self) -> None:
         check.numbers(self, "patience", "damping", "least", low=0, high=1, open_low=True)
         check.numbers(self, "cooling", low=0, high=1, open_low=True, open_high=True)
-        check.numbers(self, "gain", "significance", "slack", low=0)
+        check.numbers(self, "gain", "significance", "slack", "ruin", low=0)
         check.numbers(self, "most", low=1)
         if self.minutes is not None:
             minutes = check.number(self.minutes, "minutes", 0, open_low=True, takes="positive")
@@ -142,11 +144,12 @@ class Watch:
         lower = (_mean(judged.held_out) < _mean(np.asarray(old.held_out))) | (not begun)
         if judged.score is None:
             return eqx.tree_at(lambda w: (w.best, w.improved), old, (flows, jnp.full_like(old.improved, step))), lost
-        better = (judged.score < np.asarray(old.score)) & ~lost
+        better = judged.score < np.asarray(old.score)
         progress = judged.score < np.asarray(old.mark) - self.gain
         if not judged.weighted and "validation_nll" not in judged.values and reached <= WHOLE:
             better |= True  # the likelihood at the boundary knows nothing of the range
             progress |= True
+        better &= ~lost
         new = Watched(
             best=choose(better, flows, old.best, many=many),
             score=jnp.where(better, judged.score, old.score),
@@ -169,6 +172,20 @@ class Watch:
             error = change.std(axis=1, ddof=1) / np.sqrt(change.shape[1])
             kept = change.mean(axis=1) <= np.maximum(self.significance * error, self.slack)
         return np.isfinite(before).all(axis=1) & ~kept
+
+    def ruined(self, old: Watched, judged: Judged, lost: np.ndarray) -> np.ndarray:
+        """Seeds whose boundary is lost beyond repair.
+
+        Args:
+            old: What was remembered before this evaluation.
+            judged: What it found.
+            lost: Seeds that are losing their boundary.
+
+        Returns:
+            A vector of booleans, one entry per seed.
+        """
+        with np.errstate(invalid="ignore"):
+            return lost & ~(_mean(judged.held_out) - _mean(np.asarray(old.held_out)) <= self.ruin)
 
     def memorises(self, judged: Judged) -> np.ndarray:
         """Seeds that know their data better than others of the same kind, by more than noise.
