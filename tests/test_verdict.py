@@ -49,6 +49,19 @@ def normal(n=4000):
     return RANDOM.normal(size=(n, 2))
 
 
+def test_each_seed_is_judged_by_what_happened_to_itself():
+    """One seed that was losing its boundary says nothing of another."""
+    target = family()
+    exact = Model(LinearGaussian(log_scale=-0.5 * np.log(2.0), rate=0.5 * np.log(2.0)), target.condition)
+    rows = [{"step": 10, "skipped": [0, 5]}, {"step": 10, "ess": 1.0}]
+    parts = trade.run.skipped(rows, 2)
+    assert parts == [0.0, 0.5]
+    witnesses = (Witness(skipped=parts[0]), Witness(skipped=parts[1], damped=3))
+    one, two = (str(v) for v in trade.Run(target, (exact,) * 2, (exact,) * 2, witnesses=witnesses).verdicts)
+    assert "lost 3 times" in two and "50% of the steps" in two
+    assert "lost" not in one and "skipped" not in one
+
+
 # --- The useless kinds
 
 

@@ -9,6 +9,7 @@ from typing import Any, Literal
 import equinox as eqx
 import jax
 import jax.numpy as jnp
+import numpy as np
 import optax
 from flowjax.distributions import AbstractDistribution
 from jax import Array
@@ -174,8 +175,9 @@ def fit(
             parts = [flows] if seeds is None else [_take(flows, i) for i in range(seeds)]
             return tuple(Model(f, condition, target.observation_shape) for f in parts)
 
-        witness = Witness(apart, findings, skipped(log.rows), int(jnp.max(trained.watched.damped)))
-        run = Run(target, models(trained.learners.flow), models(trained.watched.best), log.rows, settings, witness)
+        told = zip(skipped(log.rows, seeds or 1), np.asarray(trained.watched.damped).tolist(), strict=True)
+        witnesses = tuple(Witness(apart, findings, part, times) for part, times in told)
+        run = Run(target, models(trained.learners.flow), models(trained.watched.best), log.rows, settings, witnesses)
         used.once(lambda: _save(directory, run), None)
     if progress:
         say(f"Verdict: {run.verdict.summary}.")

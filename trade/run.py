@@ -39,7 +39,7 @@ class Run:
             the NLL of validation data.
         metrics: The rows of ``metrics.jsonl``.
         settings: What is saved beside the arrays.
-        witness: Of a run just trained: what its verdict needs beside the models.
+        witnesses: Of a run just trained: what the verdict on each seed needs beside its model.
         told: Of a run that was loaded: the verdicts saved with it.
     """
 
@@ -48,7 +48,7 @@ class Run:
     best: tuple[Model, ...]
     metrics: list[dict[str, Any]] = field(default_factory=list, repr=False)
     settings: dict[str, Any] = field(default_factory=dict, repr=False)
-    witness: Witness | None = field(default=None, repr=False)
+    witnesses: tuple[Witness, ...] = field(default=(), repr=False)
     told: tuple[Verdict, ...] = field(default=(), repr=False)
 
     @property
@@ -61,7 +61,8 @@ class Run:
         """The verdict on the best model of each seed."""
         if self.told:
             return self.told
-        return tuple(judge(model, self._target(), self.witness or Witness()) for model in self.best)
+        witnesses = self.witnesses or (Witness(),) * len(self.best)
+        return tuple(judge(m, self._target(), w) for m, w in zip(self.best, witnesses, strict=True))
 
     @property
     def model(self) -> Model:
@@ -213,7 +214,7 @@ class Run:
         files.check_directory(place, overwrite=overwrite)
         with files.moved_aside(place):
             saved.save_models(place, self.final, self.best, self.settings, self.metrics)
-            if self.told or self.witness is not None:
+            if self.told or self.witnesses:
                 saved.save_verdicts(place, [v.to_json() for v in self.verdicts])
 
     def examined(self, data: Data | None = None) -> "Run":
@@ -229,8 +230,9 @@ class Run:
         target = self._target()
         problem = make_problem(target, data)
         apart = hold_out(problem, 1.0)[1] if problem.data else ()
-        witness = Witness(apart, examine(problem), skipped(self.metrics))
-        return replace(self, witness=witness, told=())
+        found = examine(problem)
+        witnesses = [Witness(apart, found, part) for part in skipped(self.metrics, len(self.best))]
+        return replace(self, witnesses=tuple(witnesses), told=())
 
 
 def load(
@@ -261,10 +263,10 @@ def load(
     return Run(target, found.final, found.best, found.metrics, found.settings, told=told)
 
 
-def skipped(rows: list[dict[str, Any]]) -> float:
-    """Part of the steps that changed nothing, in the worst seed."""
-    counts = [max(row["skipped"]) for row in rows if row.get("skipped")]
-    return counts[-1] / max(rows[-1]["step"], 1) if counts else 0.0
+def skipped(rows: list[dict[str, Any]], seeds: int) -> list[float]:
+    """Part of the steps of each seed that changed nothing."""
+    counts = [row["skipped"] for row in rows if row.get("skipped")]
+    return [n / max(rows[-1]["step"], 1) for n in counts[-1]] if counts else [0.0] * seeds
 
 
 def built(flow: Any, key: Array) -> AbstractDistribution:
