@@ -204,7 +204,7 @@ def test_spline_flow_reads_the_target():
         ({"blocks": 0}, "blocks must be an integer of at least 1"),
         ({"blocks": 2.0}, "blocks must be an integer"),
         ({"bins": 1}, "bins must be an integer of at least 2"),
-        ({"bins": 100}, "bins"),
+        ({"bins": 1000}, "bins"),
         ({"embedding": -1}, "embedding"),
         ({"observation_size": -1}, "observation_size"),
         ({"interval": 0.0}, "interval must be a positive number"),

@@ -1,5 +1,6 @@
 """What every reproduction shares: methods as data, one loop over them, one file of results."""
 
+import math
 import time
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
@@ -21,6 +22,7 @@ from trade.run import Run
 from trade.target import AbstractTarget
 from trade.training.loop import Schedule
 from trade.training.optimiser import Adam
+from trade.training.watch import Watch
 
 Budget = Literal["quick", "paper"]
 TRUTH = "truth.json"  # reference values
@@ -158,8 +160,9 @@ def _finish(
         optimiser=method.optimiser,
         validation=experiment.validation(target, budget),
         seeds=seeds,
-        # Patience without end: a method that is unstable is reported as it comes out.
+        # Patience without end, and no way back: a method that is unstable is reported as it comes out.
         schedule=Schedule(report=max(method.steps // 100, 1), evaluate=every, checkpoint=every, patience=10**9),
+        watch=None if method.objective is None else Watch(ruin=math.inf),
         evaluate_at=(experiment.conditions[0], experiment.conditions[-1]),
         out=directory,
         resume=(directory / files.CHECKPOINT).exists(),

@@ -188,7 +188,7 @@ def _decide(
 ) -> tuple[Trained, np.ndarray]:
     """What an evaluation changes: best state, trust, end; and which seeds are losing their boundary.
 
-    A seed that has lost it beyond repair goes on from its best flow, with a fresh optimiser.
+    A seed that has lost it beyond repair to a propagation goes on from its best flow, with a fresh optimiser.
     """
     begun, reached = min(log.newest("lambda", [1.0])) > 0.0, min(log.newest("reached", [1.0]))
     flows, trust = state.learners.flow, state.learners.trust
@@ -197,7 +197,8 @@ def _decide(
     early, far = program.optimiser.may_end_early, reached if begun else 0.0
     cooling = watch.ends(watched, step, program.steps, far, timer, may_end_early=early)
     watched = eqx.tree_at(lambda w: w.cooling, watched, cooling)
-    ruined = watch.ruined(state.watched, judged, lost)
+    propagates = min(log.newest("lambda", [0.0])) > 0.0
+    ruined = watch.ruined(state.watched, judged, lost) & propagates
     now = state.learners.optimiser
     back = watched.best, now if isinstance(program.optimiser, Given) else fresh  # a schedule of Optax's own goes on
     kept = choose(ruined, back, (flows, now), many=many)

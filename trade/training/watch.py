@@ -1,5 +1,6 @@
 """What a run decides between chunks: which state is the best, whether the boundary is being lost, when to end."""
 
+import math
 import time
 from dataclasses import dataclass
 from typing import Any, NamedTuple
@@ -69,7 +70,8 @@ class Watch:
         minutes: Time after which the run ends, whatever is left of its steps; None sets no limit.
         significance: Standard errors that are more than noise.
         slack: Nats by which the boundary may get worse beyond its noise: the learning rate makes it rise and fall.
-        ruin: Nats from which on a run goes back to its best state: what is damaged that far stays damaged.
+        ruin: Nats from which on a run goes back to its best state: what is damaged that far stays damaged. Infinity
+            lets it go on as it is.
         damping: Factor on the trust in the propagation each time the boundary is being lost.
         least: The smallest trust; from it the way back is not too long.
         most: The largest trust, where data are memorised and the density must shape the model.
@@ -89,7 +91,9 @@ class Watch:
     def __post_init__(self) -> None:
         check.numbers(self, "patience", "damping", "least", low=0, high=1, open_low=True)
         check.numbers(self, "cooling", low=0, high=1, open_low=True, open_high=True)
-        check.numbers(self, "gain", "significance", "slack", "ruin", low=0)
+        check.numbers(self, "gain", "significance", "slack", low=0)
+        if self.ruin != math.inf:
+            check.numbers(self, "ruin", low=0)
         check.numbers(self, "most", low=1)
         if self.minutes is not None:
             minutes = check.number(self.minutes, "minutes", 0, open_low=True, takes="positive")
