@@ -175,6 +175,7 @@ def test_weight_decay_is_decoupled():
         ({"clip": 0.0}, "clip"),
         ({"surge": 0.0}, "surge"),
         ({"surge": "many"}, "surge"),
+        ({"surge": np.ones(2)}, "surge"),
     ],
 )
 def test_bad_options_are_refused(kind, options, name):

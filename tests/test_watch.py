@@ -322,6 +322,8 @@ def test_stopwatch_leaves_out_the_first_chunk(monkeypatch):
         {"damping": 0.0},
         {"minutes": 0.0},
         {"minutes": float("nan")},
+        {"ruin": -1.0},
+        {"ruin": np.ones(2)},
     ],
 )
 def test_bad_options_are_refused(options):

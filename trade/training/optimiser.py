@@ -84,7 +84,8 @@ class Adam:
     def __post_init__(self) -> None:
         check.numbers(self, "learning_rate", low=0, open_low=True)
         for name in ("clip", "surge"):
-            if getattr(self, name) != math.inf:  # which is no clipping at all
+            value = getattr(self, name)
+            if not (isinstance(value, float) and value == math.inf):  # which is no clipping at all
                 check.numbers(self, name, low=0, open_low=True)
         check.numbers(self, "weight_decay", low=0)
         check.numbers(self, "warmup", low=0, high=1)

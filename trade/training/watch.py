@@ -92,7 +92,7 @@ class Watch:
         check.numbers(self, "patience", "damping", "least", low=0, high=1, open_low=True)
         check.numbers(self, "cooling", low=0, high=1, open_low=True, open_high=True)
         check.numbers(self, "gain", "significance", "slack", low=0)
-        if self.ruin != math.inf:
+        if not (isinstance(self.ruin, float) and self.ruin == math.inf):
             check.numbers(self, "ruin", low=0)
         check.numbers(self, "most", low=1)
         if self.minutes is not None:
