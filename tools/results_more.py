@@ -166,7 +166,9 @@ def zoo(folder: Path) -> list[str]:
         "## The zoo",
         "Problems of the kinds users have, nothing chosen. A star marks those that no setting was ever chosen on. All "
         "twenty ran side by side, so that seconds are of a shared card, and most of them compilation. log Z of the "
-        "mixture that loses a mode is off by products of matrices in its density, which a GPU rounded then.",
+        "mixture that loses a mode is off by products of matrices in its density, which a GPU rounded then. Made by an "
+        "earlier default than today's: [Decisions](decisions.md) says what came after (layers that divide anew, "
+        "balanced divergences, narrower bins, clipped surges).",
         f"`{content['command']}`, {origin({'zoo': content})}",
         table(head, rows),
     ]

@@ -44,6 +44,7 @@ EARLIER = {  # files made by recipes that today's default replaces, by the commi
     "gaussian_mixture": "7eadcf6",
     "gaussian_mixture_ablation": "7e48555",
     "multiwell": "2d9e97e",
+    "multiwell_default": "f7b1b1f",  # before surges of the gradient were clipped
     "multiwell_ablation": "f0ad807",
     "o_rings": "83cdd00",
     "scalar_field": "2852051",
@@ -103,7 +104,7 @@ SECTIONS = {
         {"figures/marginals.png": "First coordinate at T = 0.5: samples of each method and the target."},
     ),
     "multiwell_default": Section(
-        "Multi-well in five dimensions, by today's default",
+        "Multi-well in five dimensions, by the default of `fit`",
         "T",
         "The same data, and nothing chosen but the size of the flow and the budget.",
         {},
