@@ -38,7 +38,7 @@ from trade.flows.conditioner import MLP, ResidualMLP
 from trade.flows.convolution import Convolutional
 from trade.flows.flow import Flow
 from trade.flows.latent import Normal, PowerScaled
-from trade.flows.lattice_recipes import ConvolutionalFlow, LatticeFlow
+from trade.flows.lattice_recipes import ContinuousLatticeFlow, ConvolutionalFlow, LatticeFlow
 from trade.flows.recipes import AffineFlow, SplineFlow, VolumePreservingFlow
 from trade.model import Model
 from trade.objectives.term import Problem
@@ -52,7 +52,8 @@ from trade.training.state import Program
 FORMAT = 2
 for _known in (
     *(Condition, Axes, MLP, ResidualMLP, Convolutional, Normal, PowerScaled),
-    *(SplineFlow, AffineFlow, VolumePreservingFlow, LatticeFlow, ConvolutionalFlow, CircularFlow),
+    *(SplineFlow, AffineFlow, VolumePreservingFlow, CircularFlow),
+    *(LatticeFlow, ContinuousLatticeFlow, ConvolutionalFlow),
     *(AlanineDipeptide, Augmented, GaussianMixture, LennardJones, MultiWell, Peptide, ScalarField),
 ):
     register(_known)

@@ -17,7 +17,7 @@ from trade.evaluation.observables import observables
 from trade.experiments.cache import cached
 from trade.experiments.reproduce import Budget, Method
 from trade.experiments.results import row
-from trade.flows import Convolutional, ConvolutionalFlow, LatticeFlow
+from trade.flows import ContinuousLatticeFlow, Convolutional, ConvolutionalFlow, LatticeFlow
 from trade.objectives import (
     CausalGrid,
     ForwardKL,
@@ -121,7 +121,7 @@ class ScalarFieldExperiment:
         """Our flow: couplings, spectrum and zero mode. TRADE is the default of ``fit``."""
         target = self.target
         batch = max(32_768 // math.prod(target.shape), 64)
-        flow = LatticeFlow(target.shape, target.condition, network=Convolutional((32,), (3,)))
+        flow = ContinuousLatticeFlow(target.shape, target.condition)
 
         def method(objective: Objective | None = None) -> Method:
             return Method(flow, 3_500, objective, Adam(3e-3))

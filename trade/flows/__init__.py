@@ -6,12 +6,13 @@ from trade.flows.bounded import Bounded
 from trade.flows.circular import CircularCoupling
 from trade.flows.circular_recipes import CircularFlow
 from trade.flows.conditioner import MLP, NetworkSpec, ResidualMLP, Steep
+from trade.flows.continuous import ContinuousField
 from trade.flows.convolution import Convolutional
 from trade.flows.coupling import Coupling, SplineCoupling, Stack
 from trade.flows.default import default_flow
 from trade.flows.flow import Flow, Recipe
 from trade.flows.latent import LatentSpec, Normal, PowerScaled, PowerScaledNormal
-from trade.flows.lattice_recipes import ConvolutionalFlow, LatticeFlow, on_lattice
+from trade.flows.lattice_recipes import ContinuousLatticeFlow, ConvolutionalFlow, LatticeFlow, on_lattice
 from trade.flows.recipes import AffineFlow, SplineFlow, VolumePreservingFlow, spline_flow
 from trade.flows.rescale import Rescale
 from trade.flows.standardise import Standardise, adapt_to_data
@@ -26,6 +27,8 @@ __all__ = [
     "Bounded",
     "CircularCoupling",
     "CircularFlow",
+    "ContinuousField",
+    "ContinuousLatticeFlow",
     "Convolutional",
     "ConvolutionalFlow",
     "Coupling",

@@ -10,7 +10,7 @@ from trade import check
 from trade.flows.circular_recipes import CircularFlow
 from trade.flows.conditioner import MLP
 from trade.flows.flow import Recipe
-from trade.flows.lattice_recipes import LatticeFlow
+from trade.flows.lattice_recipes import ContinuousLatticeFlow
 from trade.flows.recipes import SplineFlow
 from trade.target import AbstractTarget, check_target
 
@@ -34,8 +34,8 @@ def default_flow(target: AbstractTarget, data: Array | None = None) -> Recipe:
     observed = 0 if target.observation_shape is None else prod(target.observation_shape)
     # Circles and lattices have flows of their own, which take neither an observation nor bounds.
     alone = not observed and not target.bounds
-    if on_even_lattice(target):
-        return LatticeFlow(shape, condition)
+    if flows_as_lattice(target):
+        return ContinuousLatticeFlow(shape, condition)
     turning = tuple(i for i in target.angles if data is None or _turns(np.asarray(data[:, i], np.float64)))
     if alone and turning:
         cut = tuple(i for i in target.angles if i not in turning)
@@ -59,7 +59,7 @@ def default_flow(target: AbstractTarget, data: Array | None = None) -> Recipe:
     )
 
 
-def on_even_lattice(target: AbstractTarget) -> bool:
+def flows_as_lattice(target: AbstractTarget) -> bool:
     """Whether the flow of a target is one for lattices, which has their symmetries itself.
 
     Args:
@@ -68,8 +68,7 @@ def on_even_lattice(target: AbstractTarget) -> bool:
     Returns:
         Whether it is.
     """
-    alone = target.observation_shape is None and not target.bounds
-    return alone and target.lattice and all(n % 2 == 0 for n in target.shape)
+    return target.lattice and target.observation_shape is None and not target.bounds
 
 
 def _turns(angle: np.ndarray) -> bool:

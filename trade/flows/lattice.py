@@ -1,7 +1,6 @@
 """Bijections for fields on a periodic lattice. None of their weights depends on the lattice's length."""
 
 import math
-from collections.abc import Callable
 from typing import Literal
 
 import equinox as eqx
@@ -15,8 +14,10 @@ from trade.flows import spline
 from trade.flows.conditioner import MLP, Network
 from trade.flows.convolution import Convolutional, ConvolutionalNetwork
 from trade.flows.coupling import MAX_LOG_SCALE, bounded
+from trade.flows.fourier import from_modes, squared_momenta, to_modes
 
 Split = Literal["checkerboard", "channels"]
+LEAST_GAP = 1e-5  # of the interval: far from the transition hardly any field has a mean near zero
 _UNIT_MASS = math.log(math.expm1(1.0))  # softplus of this is 1
 
 
@@ -196,14 +197,14 @@ class ZeroMode(AbstractBijection):
         """From data to latent: the spline of the mean, then its scale."""
         raw, log_scale = self._parameters(condition)
         mean = y.mean()
-        new, log_slope = spline.forward(mean[None], raw, self.interval)
+        new, log_slope = spline.forward(mean[None], raw, self.interval, least=LEAST_GAP)
         return y + (new[0] * jnp.exp(log_scale) - mean), log_slope[0] + log_scale
 
     def transform_and_log_det(self, x: Array, condition: Array | None = None) -> tuple[Array, Array]:
         """From latent to data: the scale of the mean undone, then the inverse spline."""
         raw, log_scale = self._parameters(condition)
         mean = x.mean()
-        new, log_slope = spline.inverse(mean[None] * jnp.exp(-log_scale), raw, self.interval)
+        new, log_slope = spline.inverse(mean[None] * jnp.exp(-log_scale), raw, self.interval, least=LEAST_GAP)
         return x + (new[0] - mean), log_slope[0] - log_scale
 
 
@@ -235,43 +236,9 @@ class Spectrum(AbstractBijection):
     def inverse_and_log_det(self, y: Array, condition: Array | None = None) -> tuple[Array, Array]:
         """From data to latent: modes divided by their widths."""
         log_widths = self._log_widths(y.mean(), condition)
-        return _in_modes(y, lambda m: m * jnp.exp(-log_widths)), -log_widths.sum()
+        return from_modes(to_modes(y, self.shape) * jnp.exp(-log_widths), self.shape), -log_widths.sum()
 
     def transform_and_log_det(self, x: Array, condition: Array | None = None) -> tuple[Array, Array]:
         """From latent to data: modes multiplied by their widths."""
         log_widths = self._log_widths(x.mean(), condition)
-        return _in_modes(x, lambda m: m * jnp.exp(log_widths)), log_widths.sum()
-
-
-def _in_modes(x: Array, change: Callable[[Array], Array]) -> Array:
-    """Apply a function to the real Fourier modes of a field."""
-    return _along_axes(change(_along_axes(x, _real_modes)), lambda n: _real_modes(n).T)
-
-
-def _along_axes(x: Array, matrix: Callable[[int], np.ndarray]) -> Array:
-    for axis, n in enumerate(x.shape):
-        product = jnp.tensordot(matrix(n).astype(x.dtype), x, axes=(1, axis), precision=jax.lax.Precision.HIGHEST)
-        x = jnp.moveaxis(product, 0, axis)
-    return x
-
-
-def _real_modes(n: int) -> np.ndarray:
-    """The orthonormal real Fourier basis of n sites, one mode per row, in the order of ``_wave_numbers``."""
-    sites = np.arange(n)
-    rows = []
-    for k, wave in enumerate(_wave_numbers(n)):
-        angle = 2.0 * np.pi * wave * sites / n
-        row = np.cos(angle) if k == 0 or k % 2 == 1 else np.sin(angle)
-        rows.append(row / np.linalg.norm(row))
-    return np.stack(rows)
-
-
-def _wave_numbers(n: int) -> np.ndarray:
-    """0, 1, 1, 2, 2, ..., n/2: cosine and sine of each."""
-    return (np.arange(n) + 1) // 2
-
-
-def squared_momenta(shape: tuple[int, ...]) -> np.ndarray:
-    """k̂² = Σ_μ (2 - 2 cos k_μ) of every real Fourier mode of a lattice."""
-    per_axis = [2.0 - 2.0 * np.cos(2.0 * np.pi * _wave_numbers(n) / n) for n in shape]
-    return np.sum(np.meshgrid(*per_axis, indexing="ij"), axis=0)
+        return from_modes(to_modes(x, self.shape) * jnp.exp(log_widths), self.shape), log_widths.sum()

@@ -12,7 +12,8 @@ from jax import Array
 from trade import check
 from trade.abstract_condition import AbstractCondition
 from trade.errors import TradeError
-from trade.flows.conditioner import MLP, Embedding, check_network
+from trade.flows.conditioner import MLP, Embedding, NetworkSpec, check_network
+from trade.flows.continuous import ContinuousField
 from trade.flows.convolution import Convolutional
 from trade.flows.coupling import SplineCoupling, Stack, check_bins
 from trade.flows.flow import Flow, Recipe
@@ -72,12 +73,62 @@ class LatticeFlow(Recipe):
             )
 
         layers = eqx.filter_vmap(layer)(jax.random.split(key_layers, self.blocks))
-        couplings = Stack(layers)
-        zero = ZeroMode(key_zero, self.shape, axes, width=self.width, bins=self.zero_mode_bins, interval=self.interval)
-        spectrum = Spectrum(key_spectrum, self.shape, axes, width=self.width)
-        scale = Standardise(self.shape, reach=0.8 * self.interval, shared=True)
-        bijection = Chain([zero, spectrum, Reshape(couplings, self.shape), scale])
-        return Flow(Normal().build(self.shape, axes, self.condition), bijection, self)
+        return _nearly_free(self, Reshape(Stack(layers), self.shape), key_spectrum, key_zero)
+
+
+@dataclass(frozen=True)
+class ContinuousLatticeFlow(Recipe):
+    """An ordinary differential equation that makes the field Gaussian, then its spectrum and its zero mode.
+
+    It commutes with a change of sign and with translations, and none of its weights depends on the length of the
+    lattice (see ``flows.ContinuousField``).
+
+    Args:
+        shape: The lattice, of any lengths.
+        condition: The condition whose chart the flow sees.
+        interval: Half a wavelength of the first sine, in units of the scaled data, of which all are nearer.
+        waves: Number of sines.
+        hops: Sites that the local kernels reach, at least 1.
+        times: Functions of time that a kernel is a sum of.
+        steps: Steps of the integration.
+        network: Gives the kernels for each condition.
+        width: Hidden units of the networks of spectrum and zero mode.
+        zero_mode_bins: Bins of the spline of the zero mode.
+    """
+
+    shape: tuple[int, ...]
+    condition: AbstractCondition
+    interval: float = 6.0
+    waves: int = 8
+    hops: int = 3
+    times: int = 4
+    steps: int = 12
+    network: NetworkSpec = field(default_factory=MLP)
+    width: int = 32
+    zero_mode_bins: int = 24
+
+    def __post_init__(self) -> None:
+        check_recipe(self)
+        check.integers(self, waves=1, hops=1, times=1, steps=1, width=1)
+        object.__setattr__(self, "zero_mode_bins", check_bins(self.zero_mode_bins, "ContinuousLatticeFlow zero-mode"))
+
+    def build(self, key: Array) -> Flow:
+        """Make the flow; it starts as a rescaled free field."""
+        key_field, key_spectrum, key_zero = jax.random.split(check.random_key(key), 3)
+        options = {name: getattr(self, name) for name in ("network", "interval", "waves", "hops", "times", "steps")}
+        middle = ContinuousField(key_field, self.shape, len(self.condition.names), **options)
+        return _nearly_free(self, middle, key_spectrum, key_zero)
+
+
+def _nearly_free(
+    recipe: "LatticeFlow | ContinuousLatticeFlow", middle: AbstractBijection, key_spectrum: Array, key_zero: Array
+) -> Flow:
+    """Zero mode and spectrum next to the latent, then what a free field does not need, then the scale of the data."""
+    shape, axes, width, interval = recipe.shape, len(recipe.condition.names), recipe.width, recipe.interval
+    zero = ZeroMode(key_zero, shape, axes, width=width, bins=recipe.zero_mode_bins, interval=interval)
+    spectrum = Spectrum(key_spectrum, shape, axes, width=width)
+    scale = Standardise(shape, reach=0.8 * interval, shared=True)
+    return Flow(Normal().build(shape, axes, recipe.condition), Chain([zero, spectrum, middle, scale]), recipe)
 
 
 @dataclass(frozen=True)
@@ -152,18 +203,19 @@ def _check_convolutional(network: object, name: str) -> None:
 
 
 def on_lattice(flow: Flow, shape: tuple[int, ...]) -> Flow:
-    """A ``LatticeFlow`` with the same weights, on a lattice of another length.
+    """A ``LatticeFlow`` or ``ContinuousLatticeFlow`` with the same weights, on a lattice of another length.
 
     Args:
-        flow: A flow built from a ``LatticeFlow``.
+        flow: A flow built from one of these recipes.
         shape: The other lattice, of as many dimensions.
 
     Returns:
         The flow on it.
     """
     recipe = getattr(flow, "recipe", flow)
-    if not isinstance(recipe, LatticeFlow):
-        raise TradeError(f"Only a LatticeFlow fits other lattices, got one of {type(recipe).__name__}.")
+    if not isinstance(recipe, LatticeFlow | ContinuousLatticeFlow):
+        kinds = "LatticeFlow or a ContinuousLatticeFlow"
+        raise TradeError(f"Only a {kinds} fits other lattices, got one of {type(recipe).__name__}.")
     if len(as_shape("shape", shape)) != len(flow.shape):
         raise TradeError(f"shape must have as many axes as the lattice of the flow, {flow.shape}, got {shape!r}.")
     other = replace(recipe, shape=shape).build(jax.random.key(0))

@@ -13,20 +13,19 @@ Warning:
 """
 
 import math
-from collections.abc import Callable
-from typing import Any, NamedTuple, TypeVar
+from typing import NamedTuple
 
 import jax
 import jax.numpy as jnp
 import numpy as np
 from jax import Array
-from jax.experimental.xla_metadata import set_xla_metadata
 
-T = TypeVar("T")
+from trade.flows.apart import compiled_apart
+
 Four = tuple[Array, Array, Array, Array]
 MIN_BIN = 1e-3  # smallest width and height of a bin, as a fraction of the interval
 MIN_SLOPE = 1e-3
-MAX_LOGIT = 30.0  # of a width or height; with MIN_BIN no spline comes near it
+MAX_LOGIT = 30.0  # of a width or height; no spline comes near it
 _SLOPE_SHIFT = math.log(math.expm1(1.0 - MIN_SLOPE))  # softplus(shift) + MIN_SLOPE = 1
 
 
@@ -52,7 +51,12 @@ def wrapped(x: Array, interval: float) -> Array:
 
 
 def forward(
-    x: Array, raw: Array, interval: float, periodic: Array | None = None, power: Array | None = None
+    x: Array,
+    raw: Array,
+    interval: float,
+    periodic: Array | None = None,
+    power: Array | None = None,
+    least: float = MIN_BIN,
 ) -> tuple[Array, Array]:
     """The spline and the logarithm of its derivative, elementwise.
 
@@ -63,13 +67,14 @@ def forward(
         periodic: Where true, the interval is a circle: points are wrapped, and both ends have one learned slope.
         power: Steer the spline: its derivative becomes about this power of itself, times a constant that keeps
             the interval (Dibak et al. 2022, Appendix B; exact at the knots and in the mean of each bin).
+        least: The smallest width and height of a bin, as a fraction of the interval.
     """
     if periodic is not None:
         x = jnp.where(periodic, wrapped(x, interval), x)
     # Clamp first: no branch, used or not, ever sees a point outside the interval.
     inside = jnp.abs(x) < interval
     clamped = jnp.clip(x, -interval, interval)
-    x0, y0, w, h, d0, d1 = _bin(clamped, raw, interval, periodic, power, own=0)
+    x0, y0, w, h, d0, d1 = _bin(clamped, raw, interval, periodic, power, least, own=0)
     per_width = _reciprocal(w)
     t = (clamped - x0) * per_width
     t = jnp.where(t < 0.0, 0.0, jnp.where(t > 1.0, 1.0, t))  # an edge is rounded, and of a narrow bin that is much
@@ -78,14 +83,19 @@ def forward(
 
 
 def inverse(
-    y: Array, raw: Array, interval: float, periodic: Array | None = None, power: Array | None = None
+    y: Array,
+    raw: Array,
+    interval: float,
+    periodic: Array | None = None,
+    power: Array | None = None,
+    least: float = MIN_BIN,
 ) -> tuple[Array, Array]:
     """The inverse spline and the logarithm of the *inverse's* derivative, elementwise."""
     if periodic is not None:
         y = jnp.where(periodic, wrapped(y, interval), y)
     inside = jnp.abs(y) < interval
     clamped = jnp.clip(y, -interval, interval)
-    y0, x0, h, w, d0, d1 = _bin(clamped, raw, interval, periodic, power, own=1)
+    y0, x0, h, w, d0, d1 = _bin(clamped, raw, interval, periodic, power, least, own=1)
     s, rise = h / w, clamped - y0
     excess = rise * (d1 + d0 - 2.0 * s)
     a = h * (s - d0) + excess
@@ -98,13 +108,15 @@ def inverse(
     return jnp.where(inside, x0 + w * t, y), jnp.where(inside, -log_slope, 0.0)
 
 
-def _bin(v: Array, raw: Array, interval: float, periodic: Array | None, power: Array | None, *, own: int) -> _Bin:
+def _bin(
+    v: Array, raw: Array, interval: float, periodic: Array | None, power: Array | None, least: float, *, own: int
+) -> _Bin:
     """The bin that holds v by its widths (own = 0) or by its heights (own = 1)."""
     bins = (raw.shape[-1] + 1) // 3
     logits, slopes = jnp.split(raw, [2 * bins], axis=-1)
     # Unnormalised sizes: a bin is ``least + scale * size``, with both axes side by side.
     sizes = jnp.exp(jnp.clip(logits, -MAX_LOGIT, MAX_LOGIT)).reshape(*v.shape, 2, bins)
-    least, rest = 2.0 * interval * MIN_BIN, 2.0 * interval * (1.0 - MIN_BIN * bins)
+    least, rest = 2.0 * interval * least, 2.0 * interval * (1.0 - least * bins)
     if power is not None:
         sizes = _steered(least + rest * sizes / jnp.sum(sizes, axis=-1, keepdims=True), power)
         least, rest = 0.0, 2.0 * interval
@@ -192,21 +204,8 @@ def _parts(t: Array, a: Array, b: Array) -> tuple[Array, Array, Array]:
     return (t * t + a * mixed) * shrink, b * t * t + 2.0 * mixed + a * (1.0 - t) ** 2, shrink
 
 
-def _apart(rule: Callable[..., T]) -> Callable[..., T]:
-    """Compiled as a unit on the CPU: fused with what surrounds it, XLA would repeat it for each value that needs it."""
-    compiled = jax.jit(rule)
-
-    def call(*args: Any) -> T:
-        if jax.default_backend() != "cpu":
-            return rule(*args)
-        with set_xla_metadata(inlineable="false"):
-            return compiled(*args)
-
-    return call
-
-
 @_rational_quadratic.defjvp
-@_apart
+@compiled_apart
 def _rational_quadratic_jvp(primals: Four, tangents: Four) -> tuple[tuple[Array, Array], tuple[Array, Array]]:
     """By hand, with three divisions: automatic derivatives of first and second order would have many."""
     (t, s, d0, d1), (dt, ds, dd0, dd1) = primals, tangents

@@ -4,7 +4,7 @@ from math import prod
 
 import jax
 
-from trade.flows.default import on_even_lattice
+from trade.flows.default import flows_as_lattice
 from trade.objectives.density import EnergyFree, TrueDensity
 from trade.objectives.gradient import Gradient
 from trade.objectives.kl_terms import ForwardKL
@@ -32,7 +32,7 @@ def default_objective(target: AbstractTarget, boundaries: int = 1) -> Trade:
     density = TrueDensity() if target.has_density else EnergyFree()
     points, batch = max(int(64 * more / less), 16), max(int(512 / less), 128)
     gradient = Gradient(
-        points=ModelPoints(symmetries=target.has_symmetry and not on_even_lattice(target)),
+        points=ModelPoints(symmetries=target.has_symmetry and not flows_as_lattice(target)),
         density=density,
         conditions_per_step=max(16, 4 * boundaries),  # all ends of the frontier, and more
         points_per_condition=points,
