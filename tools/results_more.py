@@ -165,9 +165,10 @@ def zoo(folder: Path) -> list[str]:
     return [
         "## The zoo",
         "Problems of the kinds users have, nothing chosen. A star marks those that no setting was ever chosen on. All "
-        "twenty ran side by side, and six other programs beside them, so that seconds are of a shared card, most of them "
-        "compilation. Of the eight schools half a per cent of the mass lies in a neck that the model does not reach: log "
-        "Z is off by up to five of its errors. Of two bananas that curve with c the far end is not followed.",
+        "twenty ran side by side, and six other programs beside them, so that seconds are of a shared card, and "
+        "most of them compilation. Of the eight schools half a per cent of the mass is in a neck that the model "
+        "does not reach, so that log Z is off by up to five of its errors; of two bananas that curve with c the "
+        "far end is not followed.",
         f"`{content['command']}`, {origin({'zoo': content})}",
         table(head, rows),
     ]
