@@ -9,10 +9,9 @@ from jax import Array
 
 import trade
 from benchmarks.axes_powers import mean_and_deviation
+from benchmarks.fields import beside_chains
 from benchmarks.one_by_one import Options, trained
 from trade import Axes, Condition, check
-from trade.evaluation.free_energy import bennett
-from trade.evaluation.observables import NAMES, observables
 from trade.sampling.mcmc import MarkovChains
 
 
@@ -28,32 +27,9 @@ def phi_four(options: Options) -> dict[str, Any]:
     grid = [tuple(c) for c in axes.grid(6)]
     ess = [run.weighted(jax.random.key(i), 10_000, c).ess for i, c in enumerate(grid)]
     found: dict[str, Any] = {"conditions": grid, "ess": ess, "ess_mean": np.mean(ess), "ess_least": min(ess)}
-    checks, previous = [], None
     order = [tuple(c) for c in axes.grid(3)]
-    for i, c in enumerate(order[j] for j in (0, 1, 2, 5, 4, 3, 6, 7, 8)):  # neighbours follow each other
-        samples, _ = chains.sample(target, jax.random.key(100 + i), 20_000, c)
-        weighted = run.weighted(jax.random.key(200 + i), 20_000, c)
-        own, truth = observables(target, weighted.x, c, weighted.log_weight), observables(target, samples, c)
-        row = {
-            "c": c,
-            "ess": weighted.ess,
-            "sigmas": {n: (own[n].value - truth[n].value) / np.hypot(own[n].error, truth[n].error) for n in NAMES},
-        }
-        row |= {"model": {n: tuple(own[n]) for n in NAMES}, "hmc": {n: tuple(truth[n]) for n in NAMES}}
-        log_z = trade.evaluation.quality(weighted.log_weight)
-        if previous is not None:
-            c0, samples0, log_z0 = previous
-            there, here = (jax.vmap(lambda x, a=a: target.log_density(x, jnp.asarray(a))) for a in (c, c0))
-            bar = bennett(there(samples0) - here(samples0), there(samples) - here(samples))
-            value, error = log_z.log_z - log_z0.log_z, np.hypot(log_z.log_z_error, log_z0.log_z_error)
-            row |= {
-                "log_z_step": (value, error),
-                "log_z_bennett": tuple(bar),
-                "log_z_sigmas": (value - bar.value) / np.hypot(error, bar.error),
-            }
-        checks.append(row)
-        previous = c, samples, log_z
-    return about | found | {"checks": checks}
+    snake = [order[j] for j in (0, 1, 2, 5, 4, 3, 6, 7, 8)]  # neighbours follow each other
+    return about | found | {"checks": beside_chains(run, target, chains, snake)}
 
 
 def crystal(cells: tuple[int, int, int], options: Options) -> dict[str, Any]:

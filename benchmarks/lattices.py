@@ -1,6 +1,6 @@
 """φ⁴ with a coupling of order one on larger lattices: one flow for all hopping parameters.
 
-``python -m benchmarks.lattices``: ESS at couplings on the line of Gerdes et al. (2022) and between, susceptibility and
+``python -m benchmarks.lattices``: ESS at couplings on the line of Gerdes et al. (2022) and between, observables and
 log Z beside Markov chains. Flow, objective and the end of training are those of ``fit``.
 """
 
@@ -9,15 +9,11 @@ from pathlib import Path
 from typing import Any
 
 import jax
-import jax.numpy as jnp
-import numpy as np
 import tyro
 
-import trade
+from benchmarks.fields import beside_chains
 from benchmarks.one_by_one import Options, Problems, run_missing, trained
 from trade import Condition
-from trade.evaluation.free_energy import bennett
-from trade.evaluation.observables import observables
 from trade.sampling.mcmc import MarkovChains
 from trade.targets import ScalarField
 
@@ -33,25 +29,7 @@ def phi_four(length: int, options: Options) -> dict[str, Any]:
     run, about = trained(target, data, options)
     grid = sorted({*CHECKED, 0.2887, 0.31, 0.3225, 0.3372})
     ess = [run.weighted(jax.random.key(i), 10_000, c).ess for i, c in enumerate(grid)]
-    checks: list[dict[str, Any]] = []
-    before: Any = None
-    for i, c in enumerate(CHECKED):
-        samples, mixing = chains.sample(target, jax.random.key(100 + i), 10_000, c)
-        weighted = run.weighted(jax.random.key(200 + i), 20_000, c)
-        own = observables(target, weighted.x, c, weighted.log_weight)["susceptibility"]
-        truth = observables(target, samples, c)["susceptibility"]
-        log_z = trade.evaluation.quality(weighted.log_weight)
-        row = {"c": c, "ess": weighted.ess, "rhat": mixing.rhat}
-        row |= {"susceptibility": tuple(own), "susceptibility_hmc": tuple(truth)}
-        if before is not None:
-            c0, samples0, log_z0 = before
-            there, here = (jax.vmap(lambda x, a=a: target.log_density(x, jnp.asarray(a))) for a in (c, c0))
-            bar = bennett(there(samples0) - here(samples0), there(samples) - here(samples))
-            value, error = log_z.log_z - log_z0.log_z, np.hypot(log_z.log_z_error, log_z0.log_z_error)
-            row |= {"log_z_step": (value, error), "log_z_bennett": tuple(bar)}
-        checks.append(row)
-        before = c, samples, log_z
-    return about | {"conditions": grid, "ess": ess, "checks": checks}
+    return about | {"conditions": grid, "ess": ess, "checks": beside_chains(run, target, chains, list(CHECKED))}
 
 
 PROBLEMS: Problems = {

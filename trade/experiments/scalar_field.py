@@ -118,7 +118,7 @@ class ScalarFieldExperiment:
         }
 
     def _ours(self) -> dict[str, Method]:
-        """Our flow: couplings, spectrum and zero mode. TRADE is the default of ``fit``."""
+        """Our flow: an equation of motion, spectrum and zero mode. TRADE is the default of ``fit``."""
         target = self.target
         batch = max(32_768 // math.prod(target.shape), 64)
         flow = ContinuousLatticeFlow(target.shape, target.condition)
