@@ -17,6 +17,7 @@ from trade.flows import (
     AffineCoupling,
     Bounded,
     Convolutional,
+    Hierarchy,
     Rescale,
     SplineCoupling,
     Stack,
@@ -90,6 +91,17 @@ FRESH["affine by mean"] = partial(affine, 5, None, "mean")
 for name in ("affine 1", "affine 5", "affine by mean"):
     BIJECTIONS[name] = lambda build=FRESH[name]: noisy(build())
 BIJECTIONS["whiten"] = whiten
+
+
+@cache
+def hierarchy():
+    t, *rest = np.random.default_rng(0).normal(size=(3, 500))
+    data = np.stack([0.1 * t + np.exp(0.5 * t) * rest[0], t, 2.0 - t + np.exp(-0.3 * t) * rest[1]], axis=1)
+    with precision(np.float64):  # a matrix and its inverse, each to all digits
+        return Hierarchy((3,), (1,)).adapted(jnp.asarray(data))
+
+
+BIJECTIONS["hierarchy"] = hierarchy
 
 
 @cache

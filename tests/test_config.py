@@ -26,7 +26,9 @@ RECIPES = [
         reach=0.5,
         unroll=2,
     ),
-    SplineFlow((2,), Condition(0.0, 1.0, "linear", (0.0,), knee=0.1), whiten=True, bounds=((0.0, None), None)),
+    SplineFlow(
+        (2,), Condition(0.0, 1.0, "linear", (0.0,), knee=0.1), whiten=True, sources=(1,), bounds=((0.0, None), None)
+    ),
 ]
 
 

@@ -64,6 +64,25 @@ def test_bounds_are_walls_of_the_flow():
     assert default_flow(posterior).bounds == ((0, 1), (0, 1))
 
 
+@pytest.mark.parametrize("bounds", [(), (None, None, (0.0, None))])
+def test_a_coordinate_that_widths_follow_is_a_source(bounds):
+    """A logarithm of a width, or a width that is bounded by zero; found by the data, none without them."""
+    log_width, *rest = RANDOM.standard_normal((3, 5000))
+    data = columns(*(np.exp(log_width) * r for r in rest), np.exp(log_width) if bounds else log_width)
+    target = target_of(3, bounds=bounds)
+    recipe = default_flow(target, data)
+    assert isinstance(recipe, SplineFlow)
+    assert recipe.sources == (2,)
+    assert default_flow(target).sources == ()
+    assert default_flow(target, columns(*rest, RANDOM.standard_normal(5000))).sources == ()
+    flow = adapt_to_data(recipe.build(KEY), data)
+    # Untrained it is the density: a log-normal or normal width, and two normals of that width.
+    exact = -1.5 * np.log(2.0 * np.pi) - 0.5 * np.sum([v**2 for v in (log_width, *rest)], axis=0)
+    exact -= (3.0 if bounds else 2.0) * log_width
+    found = Model(flow, CONDITION).log_prob(data, 1.0)
+    assert abs(np.mean(exact - found)) < (0.1 if bounds else 0.01)
+
+
 def test_an_observation_is_seen():
     recipe = default_flow(target_of(2, observation_shape=(3, 2)))
     assert recipe.observation_size == 6

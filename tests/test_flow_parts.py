@@ -12,6 +12,7 @@ from small_problems import KEY, cast, noisy, precision, small_flow
 from trade import Condition
 from trade.flows import (
     MLP,
+    Hierarchy,
     PowerScaled,
     ResidualMLP,
     Standardise,
@@ -20,6 +21,7 @@ from trade.flows import (
 )
 from trade.flows.conditioner import Embedding, Linear, Steep
 from trade.flows.coupling import LONG_RUN, LONGEST_PIECE, Stack, in_one_piece
+from trade.flows.hierarchy import sources_of_widths
 from trade.flows.whiten import emptiest
 
 CONDITION = Condition(0.25, 4.0, boundary=(1.0,))
@@ -241,6 +243,70 @@ def test_whitening_guards_dependent_and_constant_coordinates():
     layer = Whiten((3,)).adapted(jnp.asarray(np.stack([x, 2.0 * x, np.full(100, 3.0)], axis=1), jnp.float32))
     assert float(unwrap(layer).root[2, 2]) == 1.0
     assert np.isfinite(layer.inverse_and_log_det(jnp.ones(3))[0]).all()
+
+
+# Hierarchy
+
+
+def schools(n=20_000):
+    """Effects around a common mean with a common width, whose logarithm is the last coordinate; scales far from one."""
+    random = np.random.default_rng(0)
+    log_width = random.standard_normal(n)
+    mean = 5.0 * random.standard_normal(n)
+    effects = [mean + np.exp(log_width) * random.standard_normal(n) for _ in range(3)]
+    return np.stack([*effects, mean, log_width], axis=1)
+
+
+def test_a_hierarchy_becomes_a_standard_normal():
+    """The effects keep no trace of their mean, nor their widths of the source, also in the neck; others pass."""
+    data = schools()
+    layer = unwrap(Hierarchy((5,), (4,), reach=5.0).adapted(jnp.asarray(data, jnp.float32)))
+    z, log_det = (np.asarray(v) for v in jax.vmap(layer.inverse_and_log_det)(jnp.asarray(data, jnp.float32)))
+    np.testing.assert_array_equal(z[:, 0], data[:, 4].astype(np.float32))
+    np.testing.assert_allclose(np.cov(z.T), np.eye(5), atol=0.05)
+    neck = data[:, 4] < -2.0
+    assert neck.sum() > 300
+    np.testing.assert_allclose(z[neck].std(axis=0)[1:], 1.0, atol=0.15)
+    # Of the effects given mean and width the density is known: the layer has it with a standard normal behind it.
+    given = -0.5 * (z[:, 1:] ** 2).sum(axis=1) + log_det
+    residuals = (data[:, :3] - data[:, 3:4]) * np.exp(-data[:, 4:])
+    exact = -0.5 * (residuals**2).sum(axis=1) - 3.0 * data[:, 4] - 0.5 * (data[:, 3] / 5.0) ** 2 - np.log(5.0)
+    assert abs((exact - given).mean()) < 2e-3
+
+
+def test_sources_are_clipped_beyond_the_data():
+    """Half a range beyond them widths stay as they are: no exponential of a far state."""
+    layer = Hierarchy((2,), (0,)).adapted(
+        jnp.asarray(np.stack([schools()[:, 4], schools()[:, 0]], axis=1), jnp.float32)
+    )
+    far, farther = (layer.transform_and_log_det(jnp.array([t, 1.0]))[1] for t in (50.0, 5000.0))
+    assert far == farther < 12.0
+
+
+def test_sources_are_found_where_widths_follow_a_coordinate():
+    assert sources_of_widths(schools()) == (4,)
+    random = np.random.default_rng(1)
+    other = random.standard_normal((20_000, 2))
+    funnels = np.column_stack([other[:, 0], np.exp(other) * random.standard_normal((20_000, 2)), other[:, 1]])
+    assert sorted(sources_of_widths(funnels)) == [0, 3]
+
+
+@pytest.mark.parametrize("name", ["correlated", "heavy", "modes", "curved", "ring", "constant", "few"])
+def test_data_that_are_no_hierarchy_have_no_sources(name):
+    random = np.random.default_rng(0)
+    x = random.standard_normal((5_000, 4))
+    angle = random.uniform(-np.pi, np.pi, 5_000)
+    ring = (2.0 + 0.1 * x[:, 0])[:, None] * np.stack([np.cos(angle), np.sin(angle)], axis=1)
+    data = {
+        "correlated": x @ random.standard_normal((4, 4)),
+        "heavy": random.standard_t(3.0, (5_000, 4)),
+        "modes": x + 4.0 * random.integers(2, size=(5_000, 1)),
+        "curved": np.column_stack([x[:, 0], 0.5 * x[:, 0] ** 2 + x[:, 1], x[:, 2:]]),
+        "ring": ring,
+        "constant": np.column_stack([x, np.ones(5_000)]),
+        "few": schools(50),
+    }
+    assert sources_of_widths(data[name]) == ()
 
 
 @pytest.mark.parametrize(("mode", "cut"), [(0.0, np.pi), (np.pi, 0.0), (-2.0, np.pi - 2.0)])

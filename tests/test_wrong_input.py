@@ -33,6 +33,7 @@ from trade.flows import (
     CircularFlow,
     Convolutional,
     ConvolutionalFlow,
+    Hierarchy,
     LatticeFlow,
     Normal,
     PowerScaled,
@@ -335,6 +336,10 @@ REFUSED = {
     "a stack of nothing": (lambda: Stack(None), "layers"),
     "a scale without reach": (lambda: Standardise((2,), reach=0.0), "reach"),
     "a whitened lattice": (lambda: Whiten((2, 2)), "vector"),
+    "a hierarchy of a lattice": (lambda: Hierarchy((2, 2), ()), "vector"),
+    "a hierarchy of sources alone": (lambda: Hierarchy((2,), (0, 1)), "sources"),
+    "a source that is no coordinate": (lambda: spline(whiten=True, sources=(2,)), "sources"),
+    "sources that are not whitened": (lambda: spline(sources=(0,)), "whiten"),
     "boundaries of words": (lambda: Bounded("boundaries"), "bounds"),
     # Objectives
     "Trade with a balance of 1": (lambda: trade.Trade(balance=1.0), "Trade balance"),

@@ -11,6 +11,7 @@ from trade.flows.convolution import Convolutional
 from trade.flows.coupling import Coupling, SplineCoupling, Stack
 from trade.flows.default import default_flow
 from trade.flows.flow import Flow, Recipe
+from trade.flows.hierarchy import Hierarchy
 from trade.flows.latent import LatentSpec, Normal, PowerScaled, PowerScaledNormal
 from trade.flows.lattice_recipes import ContinuousLatticeFlow, ConvolutionalFlow, LatticeFlow, on_lattice
 from trade.flows.recipes import AffineFlow, SplineFlow, VolumePreservingFlow, spline_flow
@@ -33,6 +34,7 @@ __all__ = [
     "ConvolutionalFlow",
     "Coupling",
     "Flow",
+    "Hierarchy",
     "LatentSpec",
     "LatticeFlow",
     "NetworkSpec",

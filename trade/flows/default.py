@@ -5,15 +5,20 @@ from math import pi, prod
 import jax
 import numpy as np
 from jax import Array
+from paramax import unwrap
 
 from trade import check
+from trade.flows.bounded import Bounded
 from trade.flows.circular_recipes import CircularFlow
 from trade.flows.conditioner import MLP
 from trade.flows.flow import Recipe
+from trade.flows.hierarchy import sources_of_widths
 from trade.flows.lattice_recipes import ContinuousLatticeFlow
 from trade.flows.recipes import SplineFlow
+from trade.flows.whiten import Whiten
 from trade.target import AbstractTarget, check_target
 
+SEEN = 5_000  # states that show whose widths follow what
 TURNING = pi / 2  # an angle whose data leave an arc of this length empty does not turn freely
 
 
@@ -43,6 +48,7 @@ def default_flow(target: AbstractTarget, data: Array | None = None) -> Recipe:
     # A CPU has no time for more: the many-well of d = 32 has an ESS of 95 % in 5,000 steps of the small one.
     small = dim <= 8 or jax.default_backend() == "cpu"
     blocks, width = (6, 64) if small else (8, 64) if dim <= 24 else (8, 128)
+    whiten = len(shape) == 1 and (dim > 1 or bool(target.angles))
     return SplineFlow(
         shape,
         condition,
@@ -53,8 +59,9 @@ def default_flow(target: AbstractTarget, data: Array | None = None) -> Recipe:
         steep=True,
         squares=True,
         network=MLP(width),
-        whiten=len(shape) == 1 and (dim > 1 or bool(target.angles)),
+        whiten=whiten,
         angles=target.angles,
+        sources=_sources(target, data) if whiten and data is not None else (),
         bounds=target.bounds,
     )
 
@@ -69,6 +76,15 @@ def flows_as_lattice(target: AbstractTarget) -> bool:
         Whether it is.
     """
     return target.lattice and target.observation_shape is None and not target.bounds
+
+
+def _sources(target: AbstractTarget, data: Array) -> tuple[int, ...]:
+    """Coordinates whose values set the widths of others, as the flow's layers next to the data leave them."""
+    data = data[:: max(len(data) // SEEN, 1)]
+    if target.bounds:
+        data = jax.vmap(lambda x: Bounded(target.bounds).inverse_and_log_det(x)[0])(data)
+    white = unwrap(Whiten(target.shape, angles=target.angles).adapted(data))
+    return sources_of_widths(np.asarray(jax.vmap(lambda x: white.inverse_and_log_det(x)[0])(data)))
 
 
 def _turns(angle: np.ndarray) -> bool:

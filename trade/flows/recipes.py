@@ -20,6 +20,7 @@ from trade.flows.conditioner import MLP, Embedding, NetworkSpec, ResidualMLP, St
 from trade.flows.coupling import SplineCoupling, Stack, check_bins
 from trade.flows.flow import Flow, Recipe
 from trade.flows.halves import layer_orders, permutations
+from trade.flows.hierarchy import Hierarchy, check_sources
 from trade.flows.latent import LatentSpec, Normal, PowerScaled, check_latent
 from trade.flows.rescale import Rescale
 from trade.flows.standardise import Standardise
@@ -68,6 +69,7 @@ class SplineFlow(Recipe):
         whiten: Turn and scale vectors to covariance one over the data, and not each coordinate by itself.
         angles: Coordinates of a whitened vector that are angles in radians, cut open where data are rarest; the
             density vanishes there (``CircularFlow`` has a periodic one).
+        sources: Coordinates of a whitened vector that set the widths of the others (see ``flows.Hierarchy``).
         bounds: The support of each coordinate of a vector, where it is bounded (see ``trade.Target``).
         unroll: Layers per iteration of the compiled scan; 0 decides by where and how long it runs.
     """
@@ -88,6 +90,7 @@ class SplineFlow(Recipe):
     conditional: bool = True
     whiten: bool = False
     angles: tuple[int, ...] = ()
+    sources: tuple[int, ...] = ()
     bounds: tuple[Bound, ...] = ()
     unroll: int = 0
 
@@ -98,8 +101,10 @@ class SplineFlow(Recipe):
         object.__setattr__(self, "bounds", check_bounds(self.bounds, self.shape))
         if self.whiten and len(self.shape) != 1:
             raise TradeError(f"SplineFlow can whiten vectors only, got shape {self.shape}.")
-        if self.angles and not self.whiten:
-            raise TradeError("SplineFlow angles are for whiten=True.")
+        object.__setattr__(self, "sources", check_sources(self.sources, self.shape, "SplineFlow sources"))
+        for name in ("angles", "sources"):
+            if getattr(self, name) and not self.whiten:
+                raise TradeError(f"SplineFlow {name} are for whiten=True.")
 
     def build(self, key: Array) -> Flow:
         """Make the flow; it starts as the identity."""
@@ -132,7 +137,10 @@ class SplineFlow(Recipe):
         measured = (
             Whiten(self.shape, angles=self.angles, reach=reach) if self.whiten else Standardise(self.shape, reach=reach)
         )
-        bijections: list[AbstractBijection] = [bijection, measured]
+        bijections: list[AbstractBijection] = [bijection]
+        if self.sources:
+            bijections.append(Hierarchy(self.shape, self.sources, reach=reach))
+        bijections.append(measured)
         if self.bounds:
             bijections.append(Bounded(self.bounds))
         return Flow(self.latent.build(self.shape, cond_dim, self.condition), Chain(bijections), self)
