@@ -170,12 +170,27 @@ def main(options: Options) -> None:
     else:
         with ThreadPoolExecutor(options.jobs) as pool:
             list(pool.map(lambda pair: _apart(*pair, options), missing))
-    entries = [read_json(_file(options, p, m)) for p, m in pairs if _file(options, p, m).exists()]
     about = {"command": " ".join(["python -m benchmarks.zoo", *sys.argv[1:]]), "hardware": hardware()}
     about |= {"jax": jax.__version__, "commit": commit(), "wall_seconds": round(time.monotonic() - began, 1)}
-    write_json(options.out / "results.json", about | {"entries": entries})
-    console.print(make_table(entries))
+    for pair in missing:
+        if (file := _file(options, *pair)).exists():
+            write_json(file, read_json(file) | {"run": about})
+    entries = collect(options.out)
+    write_json(options.out / "results.json", {"entries": entries})
+    console.print(make_table([e for e in entries if e["run"] == about] or entries))
     console.print(f"{about['wall_seconds']} s. {options.out / 'results.json'}", highlight=False)
+
+
+def collect(out: Path) -> list[dict[str, Any]]:
+    """Everything that was run under ``out``, and what its results hold of earlier runs: each with what made it."""
+    written = out / "results.json"
+    found = {(e["method"], e["problem"]): e for e in (read_json(written)["entries"] if written.exists() else [])}
+    for file in sorted((out / "runs").glob("*.json")):
+        entry = read_json(file)
+        if "run" in entry:  # not before its command has ended
+            found[entry["method"], entry["problem"]] = entry
+    order = [(m, p.name) for m in METHODS for p in PROBLEMS]
+    return [found[pair] for pair in order if pair in found]
 
 
 def _file(options: Options, problem: ZooProblem, method: str) -> Path:

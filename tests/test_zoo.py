@@ -3,8 +3,9 @@
 import numpy as np
 import pytest
 
-from benchmarks.zoo import METHODS, QUICK, Options, chosen, make_table, solve
+from benchmarks.zoo import METHODS, QUICK, Options, chosen, collect, make_table, solve
 from trade import TradeError
+from trade.files import write_json
 
 LEAST = 0.9  # ESS over the range, in a quarter of the steps of the default
 
@@ -30,6 +31,19 @@ def test_table_shows_what_failed_and_marks_the_unseen():
     assert list(table.columns[0].cells) == ["a *", "b"]
     assert list(table.columns[2].cells) == ["50.0 %", "failed"]
     assert {"default", "paper", "likelihood", "likelihood-reverse-kl"} <= set(METHODS)
+
+
+def test_results_keep_what_was_run_before_and_take_what_is_new(tmp_path):
+    """Each entry has the command that made it; one that has not ended has none, and is left out."""
+    old, new = {"command": "old"}, {"command": "new"}
+    entries = [{"problem": p, "method": "default", "run": old} for p in ("ring", "funnel")]
+    write_json(tmp_path / "results.json", {"entries": entries})
+    (tmp_path / "runs").mkdir()
+    write_json(tmp_path / "runs" / "ring.default.json", {"problem": "ring", "method": "default", "run": new})
+    write_json(tmp_path / "runs" / "curved.default.json", {"problem": "curved", "method": "default"})
+    write_json(tmp_path / "runs" / "ode.paper.json", {"problem": "ode", "method": "paper", "run": new})
+    found = [(e["problem"], e["method"], e["run"]) for e in collect(tmp_path)]
+    assert found == [("ring", "default", new), ("funnel", "default", old), ("ode", "paper", new)]
 
 
 @pytest.mark.slow

@@ -144,34 +144,30 @@ def zoo(folder: Path) -> list[str]:
     if not path.exists():
         return []
     content = json.loads(path.read_text())
-    rows = []
+    runs: dict[str, tuple[Entry, list[Entry]]] = {}
     for e in content["entries"]:
-        if "failed" in e:
-            rows.append((e["problem"], e["method"], "failed", "", "", "", "", ""))
-            continue
-        kl = "" if e.get("kl_most") is None else f"{e['kl_most']:.4f}"
-        off = "" if e.get("log_z_rms_sigmas") is None else f"{e['log_z_rms_sigmas']:.1f}"
-        own = e.get("verdict", {}).get("level", "")
-        numbers = (
-            percent(e["ess_least"] or 0.0),
-            percent(e["ess_boundary"] or 0.0),
-            kl,
-            off,
-            f"{e['seconds']:.0f}",
-            own,
-        )
-        rows.append((e["problem"] + (" *" if e["unseen"] else ""), e["method"], *numbers))
-    head = ("problem", "method", "least ESS", "ESS at c₀", "largest KL", "log Z / σ, rms", "seconds", "verdict")
-    return [
+        runs.setdefault(json.dumps(e["run"], sort_keys=True), (e["run"], []))[1].append(e)
+    parts = [
         "## The zoo",
         "Problems of the kinds users have, nothing chosen. A star marks those that no setting was ever chosen on. All "
-        "twenty ran side by side, and six other programs beside them, so that seconds are of a shared card, and "
-        "most of them compilation. Of the eight schools half a per cent of the mass is in a neck that the model "
-        "does not reach, so that log Z is off by up to five of its errors; of two bananas that curve with c the "
-        "far end is not followed.",
-        f"`{content['command']}`, {origin({'zoo': content})}",
-        table(head, rows),
+        "of a command ran side by side, so that seconds are of a shared card, and many of them compilation. Of two "
+        "bananas that curve with c the far end is not followed.",
     ]
+    head = ("problem", "method", "least ESS", "ESS at c₀", "largest KL", "log Z / σ, rms", "seconds", "verdict")
+    for run, entries in runs.values():
+        text = f"`{run['command']}`, {origin({'zoo': run})[:-1]}, {run['wall_seconds']:.0f} s."
+        parts += [text, table(head, [_of_zoo(e) for e in entries])]
+    return parts
+
+
+def _of_zoo(e: Entry) -> tuple[str, ...]:
+    if "failed" in e:
+        return (e["problem"], e["method"], "failed", "", "", "", "", "")
+    kl = "" if e.get("kl_most") is None else f"{e['kl_most']:.4f}"
+    off = "" if e.get("log_z_rms_sigmas") is None else f"{e['log_z_rms_sigmas']:.1f}"
+    name = e["problem"] + (" *" if e["unseen"] else "")
+    ess = percent(e["ess_least"] or 0.0), percent(e["ess_boundary"] or 0.0)
+    return (name, e["method"], *ess, kl, off, f"{e['seconds']:.0f}", e.get("verdict", {}).get("level", ""))
 
 
 CABLE, NETWORK = 360e9, 50e9  # bytes a second in an all-reduce within a machine (NVLink) and between machines
