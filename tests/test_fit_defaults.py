@@ -90,6 +90,7 @@ def test_default_objective_follows_the_target():
     assert turned.propagation.points.symmetries and turned.boundary.symmetries
     free = default_objective(PowerPosterior(lambda x: -(x**2).sum(), shape=(1,)))
     assert type(free.propagation.density).__name__ == "EnergyFree"
+    assert (free.propagation.reweighted, free.propagation.points.wider) == (0.0, 0.0)  # the residual alone
     for d, points, batch in ((64, 64, 512), (128, 32, 256), (10_000, 16, 128)):
         large = default_objective(Target(minus_quadratic, (d,), family().condition))
         assert (large.propagation.points_per_condition, large.boundary.batch) == (points, batch)
