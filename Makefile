@@ -16,6 +16,7 @@ lint: $(VENV)/installed-dev
 	$(BIN)/ruff format --check .
 	$(BIN)/pyright
 	$(BIN)/python tools/results_page.py --check
+	$(BIN)/python tools/results_check.py
 
 docs: $(VENV)/installed-docs
 	$(BIN)/python tools/results_page.py --check

@@ -23,7 +23,7 @@ import trade  # noqa: E402
 from benchmarks.task import SIZES  # noqa: E402
 from trade.data import make_problem  # noqa: E402
 from trade.devices import Devices  # noqa: E402
-from trade.experiments.results import commit, hardware  # noqa: E402
+from trade.experiments.results import origin  # noqa: E402
 from trade.files import write_json  # noqa: E402
 from trade.fit import stack  # noqa: E402
 from trade.flows import MLP, SplineFlow  # noqa: E402
@@ -76,9 +76,7 @@ def main(out: Path = Path("results/devices.json")) -> None:
     rows = [measured("small", None), measured("large", None), measured("small", COUNT)]
     for row in rows:
         print(row)
-    about = {"command": f"python -m benchmarks.devices {' '.join(sys.argv[1:])}".strip(), "hardware": hardware()}
-    about |= {"jax": jax.__version__, "commit": commit(), "devices": COUNT}
-    write_json(out, about | {"rows": rows})
+    write_json(out, origin() | {"devices": COUNT, "rows": rows})
 
 
 if __name__ == "__main__":

@@ -4,7 +4,6 @@ One thing at a time is made larger: the dimension, states at a condition, condit
 the step of the smallest, measured in turns in one process; memory is what the compiled step needs beside its arguments.
 """
 
-import sys
 import time
 from collections.abc import Callable
 from dataclasses import dataclass, replace
@@ -20,7 +19,7 @@ import tyro
 
 import trade
 from trade.data import make_problem
-from trade.experiments.results import commit, hardware
+from trade.experiments.results import origin
 from trade.files import write_json
 from trade.fit import stack
 from trade.flows import MLP, SplineFlow
@@ -140,9 +139,7 @@ def main(options: Options) -> None:
         found[axis] = measured(axis, options)
         print(axis, found[axis], flush=True)
         jax.clear_caches()
-    about = {"command": " ".join(["python -m benchmarks.growth", *sys.argv[1:]]), "hardware": hardware()}
-    about |= {"jax": jax.__version__, "commit": commit()}
-    write_json(options.out, about | {"axes": found})
+    write_json(options.out, origin() | {"axes": found})
 
 
 if __name__ == "__main__":

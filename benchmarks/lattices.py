@@ -38,4 +38,4 @@ PROBLEMS: Problems = {
 
 
 if __name__ == "__main__":
-    run_missing("lattices", PROBLEMS, tyro.cli(Options, default=replace(Options(), out=Path("runs/lattices"))))
+    run_missing(PROBLEMS, tyro.cli(Options, default=replace(Options(), out=Path("runs/lattices"))))

@@ -1,16 +1,13 @@
 """What benchmarks with a file for each problem share: options, a run of the default, and running what is missing."""
 
-import sys
 import time
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-import jax
-
 import trade
-from trade.experiments.results import commit, hardware
+from trade.experiments.results import origin
 from trade.files import plain, write_json
 
 
@@ -46,7 +43,7 @@ def trained(target: Any, data: Any, options: Options) -> tuple[trade.Run, dict[s
     return run, about | {"verdict": run.verdict.summary, "reasons": list(run.verdict.reasons)}
 
 
-def run_missing(module: str, problems: Problems, options: Options) -> None:
+def run_missing(problems: Problems, options: Options) -> None:
     """Run what is missing; every result with its own commit and hardware."""
     for name in options.problems or problems:
         if name not in problems:
@@ -54,12 +51,7 @@ def run_missing(module: str, problems: Problems, options: Options) -> None:
         file = options.out / f"{name}.json"
         if file.exists():
             continue
-        about = {
-            "command": " ".join([f"python -m benchmarks.{module}", *sys.argv[1:]]),
-            "hardware": hardware(),
-            "jax": jax.__version__,
-            "commit": commit(),
-        }
+        about = origin()
         found = about | plain(problems[name](options))
         write_json(file, found)
         print(name, {k: v for k, v in found.items() if k not in (*about, *LONG)}, flush=True)

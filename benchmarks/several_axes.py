@@ -31,4 +31,4 @@ PROBLEMS: Problems = {
 
 
 if __name__ == "__main__":
-    run_missing("several_axes", PROBLEMS, tyro.cli(Options, default=replace(Options(), out=Path("runs/several_axes"))))
+    run_missing(PROBLEMS, tyro.cli(Options, default=replace(Options(), out=Path("runs/several_axes"))))

@@ -6,7 +6,6 @@ Compilation and warm-up are not timed.
 
 import json
 import os
-import shlex
 import statistics
 import sys
 import time
@@ -25,7 +24,7 @@ from rich.table import Table
 
 from benchmarks.energies import measure_energies
 from benchmarks.task import SIZES, Contender, Size, UnavailableError
-from trade.experiments.results import commit, hardware
+from trade.experiments.results import origin
 
 MODULES = {
     "trade": "benchmarks.peers_jax",
@@ -65,7 +64,7 @@ class Options:
 
 def main(options: Options) -> None:
     """Measure, print and save."""
-    about = describe()
+    about = origin()
     console.print(f"{about['hardware']}, commit {about['commit']}")
     sizes = {name: measure_size(name, options) for name in options.sizes}
     for name, results in sizes.items():
@@ -169,12 +168,6 @@ def make_table(name: str, results: dict[str, Any]) -> Table:
         values = (f"{r['step_ms']:.2f}", f"{r['step_ratio']:.2f}", f"{r['sample_ms']:.2f}", f"{r['sample_ratio']:.2f}")
         table.add_row(contender, f"{r['parameters']:,}", *values)
     return table
-
-
-def describe() -> dict[str, Any]:
-    """Where and how this was measured."""
-    command = shlex.join(["python", "-m", "benchmarks.speed", *sys.argv[1:]])
-    return {"hardware": hardware(), "commit": commit(), "command": command}
 
 
 def _foreign_seconds() -> float:

@@ -126,4 +126,4 @@ PROBLEMS: Problems = {
 
 
 if __name__ == "__main__":
-    run_missing("without_data", PROBLEMS, tyro.cli(Options, default=replace(Options(), out=Path("runs/without_data"))))
+    run_missing(PROBLEMS, tyro.cli(Options, default=replace(Options(), out=Path("runs/without_data"))))

@@ -23,7 +23,7 @@ from rich.table import Table
 import trade
 from benchmarks.problems import PROBLEMS, ZooProblem
 from trade.evaluation.free_energy import log_mean_weight
-from trade.experiments.results import commit, hardware
+from trade.experiments.results import origin
 from trade.files import plain, read_json, write_json
 from trade.objectives import (
     ForwardKL,
@@ -170,8 +170,7 @@ def main(options: Options) -> None:
     else:
         with ThreadPoolExecutor(options.jobs) as pool:
             list(pool.map(lambda pair: _apart(*pair, options), missing))
-    about = {"command": " ".join(["python -m benchmarks.zoo", *sys.argv[1:]]), "hardware": hardware()}
-    about |= {"jax": jax.__version__, "commit": commit(), "wall_seconds": round(time.monotonic() - began, 1)}
+    about = origin() | {"wall_seconds": round(time.monotonic() - began, 1)}
     for pair in missing:
         if (file := _file(options, *pair)).exists():
             write_json(file, read_json(file) | {"run": about})

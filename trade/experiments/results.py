@@ -2,6 +2,7 @@
 
 import os
 import platform
+import shlex
 import subprocess
 import sys
 from pathlib import Path
@@ -37,19 +38,30 @@ def curve(method: str, metric: str, condition: float, values: np.ndarray, **more
     return about | {name: np.asarray(v).tolist() for name, v in numbers.items()}
 
 
-def _command() -> str:
-    program = Path(sys.argv[0]).name
-    return " ".join(["trade" if program == "__main__.py" else program, *sys.argv[1:]])
+def typed() -> str:
+    """The command that this program is, as one would type it."""
+    module, file = sys.modules["__main__"].__spec__, Path(sys.argv[0])
+    if module is not None:
+        name = module.name.removesuffix(".__main__")
+        program = name if name == "trade" else f"python -m {name}"
+    elif file.name == "trade":
+        program = "trade"
+    else:
+        here = Path.cwd()
+        program = f"python {file.resolve().relative_to(here) if file.resolve().is_relative_to(here) else file}"
+    return " ".join([program, *(shlex.quote(word) for word in sys.argv[1:])])
+
+
+def origin() -> dict[str, Any]:
+    """By which command, on what and at which commit this program runs."""
+    return {"command": typed(), "hardware": hardware(), "jax": jax.__version__, "commit": commit()}
 
 
 def record(experiment: str, rows: list[dict[str, Any]], wall_seconds: float) -> dict[str, Any]:
     """The content of ``results.json``."""
     return {
         "experiment": experiment,
-        "command": _command(),
-        "hardware": hardware(),
-        "jax": jax.__version__,
-        "commit": commit(),
+        **origin(),
         "wall_seconds": round(wall_seconds, 1),
         "rows": [r for r in rows if "values" not in r],
         "curves": [r for r in rows if "values" in r],

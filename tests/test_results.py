@@ -1,0 +1,76 @@
+"""What is in ``results/`` came out of runs, and what a run notes of itself can be typed again."""
+
+import json
+import re
+import subprocess
+import sys
+
+import pytest
+from pages import ROOT
+
+sys.path.insert(0, str(ROOT / "tools"))
+import results_check
+
+HEAD = ["git", "rev-parse", "HEAD"]
+COMMIT = subprocess.run(HEAD, cwd=ROOT, capture_output=True, text=True, check=False).stdout.strip()
+GOOD = {"command": "trade reproduce multiwell", "hardware": "a card", "jax": "0.10", "commit": COMMIT[:7] or "0123456"}
+WRONG = {
+    "command": ({"command": "go.sh 3"}, "cannot be typed"),
+    "path": ({"command": "python /home/me/examples/o_rings.py"}, "cannot be typed"),
+    "commit": ({"commit": "a commit"}, "no commit before this one"),
+    "note": ({"note": "measured by eye"}, "a note by hand"),
+    "hardware": ({"hardware": None}, "no hardware beside"),
+}
+
+
+def test_every_file_keeps_the_rules():
+    assert results_check.check(ROOT) == []
+
+
+def test_an_honest_file_passes():
+    assert results_check.complaints({**GOOD, "rows": [GOOD]}, results_check.ancestors()) == []
+
+
+@pytest.mark.parametrize("name", WRONG)
+@pytest.mark.parametrize("deep", [False, True])
+def test_what_no_run_made_is_named(name, deep):
+    change, said = WRONG[name]
+    bad = {key: value for key, value in {**GOOD, **change}.items() if value is not None}
+    found = results_check.complaints({**GOOD, "rows": [bad]} if deep else bad, None)
+    assert any(said in line for line in found), found
+
+
+def test_a_file_without_a_command_is_named():
+    assert results_check.complaints({"rows": []}, None) == ["no command"]
+
+
+@pytest.mark.skipif(not COMMIT, reason="no history here")
+def test_a_commit_of_elsewhere_is_named():
+    elsewhere = {**GOOD, "commit": "0" * 40}
+    assert results_check.complaints(elsewhere, {COMMIT}) == [f"{'0' * 40} is no commit before this one"]
+
+
+def test_excuses_end_with_their_reason(tmp_path, monkeypatch):
+    """A file that keeps the rules, or is gone, may not stay on the list."""
+    monkeypatch.setattr(results_check, "TO_RUN_AGAIN", {"results/a/results.json", "results/b/results.json"})
+    (tmp_path / "results" / "a").mkdir(parents=True)
+    (tmp_path / "results" / "a" / "results.json").write_text(json.dumps(GOOD))
+    assert len(results_check.check(tmp_path)) == 2
+    (tmp_path / "results" / "a" / "results.json").write_text("{}")
+    assert results_check.check(tmp_path) == ["results/b/results.json is not there: take it out of TO_RUN_AGAIN."]
+
+
+@pytest.mark.parametrize(
+    ("start", "wanted"),
+    [
+        (["-m", "module"], r"python -m module 'two words' --x 1"),
+        (["folder/script.py"], r"python folder/script.py 'two words' --x 1"),
+    ],
+)
+def test_a_program_knows_how_it_was_typed(start, wanted, tmp_path):
+    (tmp_path / "folder").mkdir()
+    for file in (tmp_path / "module.py", tmp_path / "folder" / "script.py"):
+        file.write_text("from trade.experiments.results import typed\nprint(typed())\n")
+    command = [sys.executable, *start, "two words", "--x", "1"]
+    done = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, check=True)
+    assert re.fullmatch(wanted, done.stdout.strip())
