@@ -203,6 +203,11 @@ def seconds(about: dict[str, Any]) -> str:
     return "" if took is None else f"{took:.0f}"
 
 
+def energies(about: dict[str, Any]) -> str:
+    """How often one seed of a method evaluated the density in training, in millions."""
+    return "" if about.get("evaluations") is None else f"{about['evaluations'] / 1e6:.1f} M"
+
+
 def section(name: str, results: dict[str, Any]) -> list[str]:
     """One experiment: what was done, its tables, where its rows come from."""
     about = SECTIONS.get(name) or Section(name, "c", "", {})
@@ -233,9 +238,10 @@ def section(name: str, results: dict[str, Any]) -> list[str]:
             parts.append(f"*{caption}*")
     methods = results.get("methods")
     if methods:
-        lines = ["| row | seeds | commit | hardware | seconds |", "|---|---|---|---|---|"]
+        lines = ["| row | seeds | steps | energies | seconds | commit | hardware |", "|---|---|---|---|---|---|---|"]
         lines += [
-            f"| {m} | {v['seeds']} | {short(v['commit'])} | {v['hardware']} | {seconds(v)} |"
+            f"| {m} | {v['seeds']} | {v.get('steps', '')} | {energies(v)} | {seconds(v)} | {short(v['commit'])}"
+            f" | {v['hardware']} |"
             for m, v in methods.items()
         ]
         parts += ["### Where the rows come from", "\n".join(lines)]

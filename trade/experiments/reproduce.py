@@ -17,7 +17,9 @@ from trade.experiments.results import commit, hardware, record
 from trade.files import read_json, write_json
 from trade.fit import fit
 from trade.flows.flow import Recipe
-from trade.objectives.term import Objective
+from trade.objectives.default import default_objective
+from trade.objectives.term import Objective, Term
+from trade.objectives.trade import Trade
 from trade.run import Run
 from trade.target import AbstractTarget
 from trade.training.loop import Schedule
@@ -169,10 +171,27 @@ def _finish(
         progress=progress,
         notes={"command": "reproduce", "experiment": experiment.name, "method": name, "budget": budget},
     )
+    done = run.metrics[-1]["step"]
+    objective = method.objective or default_objective(target, len(run.model.condition.boundary))
+    cost = {"steps": done, "evaluations": evaluations(objective, done, method.steps)}
     rows = experiment.evaluate(name, target, run, budget)
-    about = {"seeds": seeds, "budget": budget, "commit": commit(), "hardware": hardware()}
+    about = {"seeds": seeds, "budget": budget, "commit": commit(), "hardware": hardware()} | cost
     times = {"began": round(began, 1), "ended": round(time.time(), 1)}
     write_json(directory / files.FINISHED, about | times | {"rows": rows})
+
+
+def evaluations(objective: Objective, done: int, total: int) -> int | None:
+    """At how many states training has evaluated q, for each seed; None of an objective that does not say.
+
+    Args:
+        objective: What was minimised.
+        done: Steps that were taken.
+        total: Steps of the budget.
+    """
+    if isinstance(objective, Trade):
+        after = max(done - objective.first_step(total), 0)
+        return round(done * objective.boundary.evaluations + after * objective.propagation.evaluations)
+    return round(done * objective.evaluations) if isinstance(objective, Term) else None
 
 
 def _same(directory: Path, seeds: int, budget: Budget) -> None:

@@ -75,6 +75,7 @@ class Base(Protocol):
     """The distribution that the expectation is sampled from."""
 
     reuses_points: bool
+    evaluations: int  # of q, to know the base density of one state
 
     def draw(self, snapshot: Snapshot, at: Where, n: int, key: Array) -> tuple[Array, Array]:
         """States for each of the conditions, and their log base density up to a constant.
@@ -101,6 +102,7 @@ class FromModel:
     """p_base = p_θ(x|c): the model at the condition itself."""
 
     reuses_points = True
+    evaluations = 0
 
     def draw(self, snapshot: Snapshot, at: Where, n: int, key: Array) -> tuple[Array, Array]:
         """n states of p_θ(x|u)."""
@@ -112,6 +114,7 @@ class FromBoundaryModel:
     """p_base = p_θ(x|c0): the model at the nearest boundary."""
 
     reuses_points = False
+    evaluations = 0
 
     def draw(self, snapshot: Snapshot, at: Where, n: int, key: Array) -> tuple[Array, Array]:
         """n states of p_θ(x|u0)."""
@@ -125,6 +128,7 @@ class FromData:
     """p_base = p(x|c0): the data at the nearest boundary, scored by q(x|c0)."""
 
     reuses_points = False
+    evaluations = 1
 
     def draw(self, snapshot: Snapshot, at: Where, n: int, key: Array) -> tuple[Array, Array]:
         """n data points of the nearest boundary."""
@@ -156,6 +160,18 @@ class Drawn(NamedTuple):
 
 class Expectation(Protocol):
     """How Ē(u) = E[∂_u log q] is estimated."""
+
+    def evaluations(self, conditions: int, points: int) -> float:
+        """States at which q is evaluated each step, on average, beside those already drawn.
+
+        Args:
+            conditions: How many conditions each step.
+            points: How many states are drawn at each of them.
+
+        Returns:
+            Their number.
+        """
+        ...
 
     def init(self, problem: Problem) -> State:
         """The state before the first step.
@@ -222,6 +238,12 @@ class BatchExpectation:
         if self.samples is not None:
             check.integers(self, samples=2)
 
+    def evaluations(self, conditions: int, points: int) -> float:
+        """None where the states already drawn serve."""
+        if self.samples is None and self.base.reuses_points:
+            return 0.0
+        return conditions * (self.samples or points) * (1 + self.base.evaluations)
+
     def init(self, problem: Problem) -> State:
         """No state."""
         return ()
@@ -277,6 +299,10 @@ class GridExpectation:
             Chart coordinates, increasing.
         """
         return one_axis_grid(problem.condition, self.points, "GridExpectation")
+
+    def evaluations(self, conditions: int, points: int) -> float:
+        """Those of a refresh, shared out over the steps to the next."""
+        return self.points * self.samples * (1 + self.base.evaluations) / self.every
 
     def init(self, problem: Problem) -> State:
         """Zeros, replaced by the first refresh."""

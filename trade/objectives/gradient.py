@@ -141,6 +141,15 @@ class Gradient(Term):
         """The residual, and the forward KL if there is one."""
         return ("gradient", "reweighted") if self.reweighted else ("gradient",)
 
+    @property
+    def evaluations(self) -> float:
+        """One a state, log q and its derivative together; none of a density that is rebuilt from the flow."""
+        if not self.density.known:
+            return 0.0
+        states = self.conditions_per_step * self.points_per_condition
+        expected = self.expectation.evaluations(self.conditions_per_step, self.points_per_condition)
+        return states * (2 if self.points.moves else 1) + expected
+
     def init(self, key: Array, problem: Problem) -> State:
         """State of the condition sampler and of the expectation."""
         return self.conditions.init(problem), self.expectation.init(problem)

@@ -88,6 +88,11 @@ class ReverseKL(Term):
             if not at:
                 raise TradeError("ReverseKL at must hold one condition or more, got none.")
 
+    @property
+    def evaluations(self) -> float:
+        """One a state."""
+        return self.batch
+
     def init(self, key: Array, problem: Problem) -> State:
         """State of the condition sampler."""
         for c in self.at or ():
@@ -141,6 +146,11 @@ class Reweighted(Term):
         check.integers(self, conditions_per_step=1, points_per_condition=1)
         if self.truncate is not None:
             check.numbers(self, "truncate", low=1)
+
+    @property
+    def evaluations(self) -> float:
+        """One a state for its weight, and what the base needs."""
+        return self.conditions_per_step * self.points_per_condition * (1 + self.base.evaluations)
 
     def init(self, key: Array, problem: Problem) -> State:
         """State of the condition sampler."""

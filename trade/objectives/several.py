@@ -52,6 +52,11 @@ class Sum(Term):
         """The names of the terms."""
         return tuple(name for term in self.terms for name in term.parts)
 
+    @property
+    def evaluations(self) -> float:
+        """Those of all terms, once all have begun."""
+        return sum(term.evaluations for term in self.terms)
+
     def init(self, key: Array, problem: Problem) -> State:
         """The states of the terms."""
         keys = jax.random.split(key, len(self.terms))

@@ -172,6 +172,11 @@ class Term(ABC):
         """Names under which its losses are reported."""
         return (self.name,)
 
+    @property
+    def evaluations(self) -> float:
+        """How many states q is evaluated at each step, on average over the steps on which the term acts."""
+        return 0.0
+
     def report(self, value: Array, outcome: Outcome) -> Report:
         """Losses and suspects by name.
 

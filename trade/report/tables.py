@@ -106,7 +106,20 @@ def table(results: dict[str, Any]) -> str:
             cells = [_cell(own[c], metric, bold=own[c]["mean"] == best.get(c)) if c in own else "" for c in conditions]
             lines.append(f"| {name} | " + " | ".join(cells) + " |")
         parts += [f"## {title}", "\n".join(lines)]
+    if methods := results.get("methods"):
+        parts += ["## What the rows cost", _costs(methods)]
     return "\n\n".join(parts) + "\n"
+
+
+def _costs(methods: dict[str, dict[str, Any]]) -> str:
+    """Of each method, per seed: steps and evaluations of the density in training; and where and how long it ran."""
+    lines = ["| method | seeds | steps | energies | seconds | commit | hardware |", "|---|---|---|---|---|---|---|"]
+    for name, about in methods.items():
+        energies = "" if about.get("evaluations") is None else f"{about['evaluations']:,}"
+        took = f"{about['ended'] - about['began']:.0f}" if "ended" in about else ""
+        cells = (about["seeds"], about.get("steps", ""), energies, took, about["commit"][:7], about["hardware"])
+        lines.append(f"| {name} | " + " | ".join(str(cell) for cell in cells) + " |")
+    return "\n".join(lines)
 
 
 def _best(values: list[float], metric: str) -> float:
