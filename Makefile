@@ -2,8 +2,9 @@
 PYTHON ?= python3
 VENV := .venv
 BIN := $(VENV)/bin
+CUDA := $(shell command -v nvidia-smi > /dev/null 2>&1 && echo ',cuda')
 
-.PHONY: demo test lint docs bench zoo clean
+.PHONY: demo test lint docs bench zoo results clean
 
 demo: $(VENV)/installed
 	$(BIN)/trade demo --out runs/demo --overwrite
@@ -28,6 +29,9 @@ bench: $(VENV)/installed-bench
 zoo: $(VENV)/installed
 	$(BIN)/python -m benchmarks.zoo
 
+results: $(VENV)/installed-bench
+	$(BIN)/python -m benchmarks.everything
+
 $(VENV)/bin/python:
 	$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11) and "TRADE needs Python 3.11 or newer: make PYTHON=python3.12 ...")'
 	$(PYTHON) -m venv $(VENV)
@@ -45,7 +49,7 @@ $(VENV)/installed-docs: pyproject.toml | $(VENV)/bin/python
 	touch $@ $(VENV)/installed
 
 $(VENV)/installed-bench: pyproject.toml | $(VENV)/bin/python
-	$(BIN)/python -m pip install --quiet --disable-pip-version-check -e '.[dev,bench]'
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check -e '.[dev,bench$(CUDA)]'
 	touch $@
 
 clean:

@@ -6,7 +6,6 @@ They do not depend on what the devices are.
 
 import os
 import re
-import sys
 from math import prod
 from pathlib import Path
 from typing import Any
@@ -18,6 +17,7 @@ os.environ["JAX_PLATFORMS"] = "cpu"
 import equinox as eqx  # noqa: E402
 import jax  # noqa: E402
 import jax.numpy as jnp  # noqa: E402
+import tyro  # noqa: E402
 
 import trade  # noqa: E402
 from benchmarks.task import SIZES  # noqa: E402
@@ -72,7 +72,11 @@ def measured(name: str, seeds: int | None) -> dict[str, Any]:
 
 
 def main(out: Path = Path("results/devices.json")) -> None:
-    """Count, print and save."""
+    """Count what devices say to each other in one step, print and save it.
+
+    Args:
+        out: The file of results.
+    """
     rows = [measured("small", None), measured("large", None), measured("small", COUNT)]
     for row in rows:
         print(row)
@@ -80,4 +84,4 @@ def main(out: Path = Path("results/devices.json")) -> None:
 
 
 if __name__ == "__main__":
-    main(*map(Path, sys.argv[1:]))
+    tyro.cli(main)

@@ -58,6 +58,7 @@ METHODS: dict[str, Callable[[Trade], Objective]] = {
     "likelihood-reverse-kl": lambda default: Trade(ReverseKL(), balance=Ramp(), start=0.2),
     "without-frontier": _other_gradient(conditions=GrowingInterval(full_at=0.35)),
     "without-forward-kl": _other_gradient(reweighted=0.0),
+    "without-reverse-kl": _other_gradient(reverse=0.0),
     "without-wider-states": _other_gradient(points=ModelPoints(wider=0.0)),
     "squared-residual": _other_gradient(penalty=Squared()),
     "without-step-back": lambda default: replace(default, balance=Ramp(over=0.06)),

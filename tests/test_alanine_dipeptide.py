@@ -40,14 +40,14 @@ def test_populations_know_basins_and_chirality():
 
 def test_the_figure_shows_every_method_and_the_simulation():
     random, curves = np.random.default_rng(0), []
-    for name in ("trade-spline", "md"):
+    for name in ("trade-spline-ours", "md"):
         counts, heights = random.integers(0, 9, 2500).tolist(), random.integers(0, 9, 10).tolist()
         curves.append({"method": name, "metric": "ramachandran", "condition": 300.0, "values": counts})
         edges = list(range(11))
         curves.append({"method": name, "metric": "energies", "condition": 300.0, "values": heights, "edges": edges})
     figure = ramachandran(curves, 300.0)
     titles = [axis.get_title() for part in figure.subfigs for axis in part.axes]
-    assert {"trade-spline", "simulation"} <= set(titles)
+    assert {"trade-spline-ours", "simulation"} <= set(titles)
 
 
 @pytest.mark.slow
@@ -55,7 +55,7 @@ def test_quick_budget_beats_a_flow_that_knows_600_kelvin_only(tmp_path):
     experiment = AlanineDipeptideExperiment()
     results = reproduce(experiment, tmp_path, seeds=1, budget="quick", progress=False)
     found = {(r["method"], r["metric"], r["condition"]): r["mean"] for r in results["rows"]}
-    assert found["trade-spline", "nll", COLD] < found["maximum-likelihood-spline", "nll", COLD] - 1.0
+    assert found["trade-spline-ours", "nll", COLD] < found["maximum-likelihood-spline", "nll", COLD] - 1.0
     assert abs(found["md", "energy", HOT] + 16.3) < 4 * max(found["md", "energy_error", HOT], 0.3)
     assert abs(found["md", "energy", COLD] + 74.3) < 4 * max(found["md", "energy_error", COLD], 0.3)
     assert abs(found["md", "log_z_difference", COLD] - 10.40) < 0.3

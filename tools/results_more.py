@@ -118,6 +118,63 @@ def several_axes(folder: Path) -> list[str]:
     return parts
 
 
+def lattices(folder: Path) -> list[str]:
+    """Larger lattices with a coupling of order one."""
+    found = entries(folder)
+    if not found:
+        return []
+    conditions = [f"{c:.4f}" for c in next(iter(found.values()))["conditions"]]
+    rows = []
+    for name, e in sorted(found.items(), key=lambda pair: int(pair[0].rsplit("-", 1)[1])):
+        sigmas = [abs(s) for c in e["checks"] for s in c.get("sigmas", {}).values()]
+        near = f"{sum(s <= 2 for s in sigmas)} of {len(sigmas)}"
+        level = e["verdict"].split(";")[0]
+        rows.append((name, *map(percent, e["ess"]), near, str(e["steps"]), f"{e['seconds']:.0f}", level))
+    return [
+        "## φ⁴ with a coupling of order one, on larger lattices",
+        "One flow for all hopping parameters, data at 0.29 and 0.32. Nothing is chosen. ESS at each hopping parameter, "
+        "and how many observables are within 2 σ of chains.",
+        f"`python -m benchmarks.lattices`, {origin(found)}",
+        table(("lattice", *conditions, "within 2 σ", "steps", "seconds", "verdict"), rows),
+    ]
+
+
+def whole(file: Path, title: str) -> list[str]:
+    """How long ``make results`` took, and each of its parts, some of them side by side."""
+    if not file.exists():
+        return []
+    e = json.loads(file.read_text())
+    rows = [(name, f"{seconds:.0f}") for name, seconds in e["seconds"].items()]
+    return [
+        f"## {title}",
+        f"`{e['command']}`, {origin({'whole': e})[:-1]}, {e['wall_seconds']:.0f} s in all.",
+        table(("part", "seconds"), rows),
+    ]
+
+
+def ablation(folder: Path) -> str:
+    """The zoo's quick problems by the default, by each of its parts left out, and by the paper's choice."""
+    path = folder / "results.json"
+    if not path.exists():
+        return ""
+    found = json.loads(path.read_text())["entries"]
+    problems = list(dict.fromkeys(e["problem"] for e in found))
+    at = {(e["method"], e["problem"]): e for e in found}
+
+    def cell(method: str, problem: str) -> str:
+        e = at.get((method, problem))
+        if e is None or "failed" in e:
+            return "" if e is None else "failed"
+        return f"{percent(e['ess_least'] or 0.0)} ({percent(e['ess_boundary'] or 0.0)})"
+
+    methods = dict.fromkeys(e["method"] for e in found)
+    rows = [(method, *(cell(method, problem) for problem in problems)) for method in methods]
+    commands = dict.fromkeys(json.dumps(e["run"], sort_keys=True) for e in found)
+    runs = [json.loads(text) for text in commands]
+    said = "; ".join(f"`{run['command']}`, {origin({'zoo': run})[:-1]}" for run in runs)
+    return f"{table(('', *problems), rows)}\n\nLeast ESS over the range, and in brackets that at the data. {said}.\n"
+
+
 def sensitivity(folder: Path, name: str, title: str, e: Entry) -> list[str]:
     """The map over powers of prior and likelihood, and what is known locally."""
     rows = []
