@@ -20,8 +20,8 @@ ROOT = Path(__file__).parent.parent
 
 def start(*asked, count=4, process=None, address=""):
     """A process with simulated devices, which does the runs that are asked for."""
-    env = {**os.environ, "XLA_FLAGS": f"--xla_force_host_platform_device_count={count}", "JAX_PLATFORMS": "cpu"}
-    env["PYTHONPATH"] = str(ROOT)
+    flags = f"{os.environ.get('XLA_FLAGS', '')} --xla_force_host_platform_device_count={count}"
+    env = {**os.environ, "XLA_FLAGS": flags, "JAX_PLATFORMS": "cpu", "PYTHONPATH": str(ROOT)}
     if process is not None:
         env |= {"JAX_COORDINATOR_ADDRESS": address, "JAX_NUM_PROCESSES": "2", "JAX_PROCESS_ID": str(process)}
     return subprocess.Popen(

@@ -10,9 +10,9 @@ from typing import Any
 
 import jax
 import numpy as np
+import scipy
 from jax import Array
 from jax.typing import ArrayLike
-from scipy.special import softmax
 
 from trade import check, files
 from trade.abstract_condition import AbstractCondition, ConditionLike
@@ -69,7 +69,7 @@ class Samples:
         """
         if self.log_weight is None:
             raise TradeError("Samples without weights cannot be drawn by them: the density of the target is needed.")
-        chance = softmax(self.log_weight.astype(float), axis=1)
+        chance = scipy.special.softmax(self.log_weight.astype(float), axis=1)
         if not np.isfinite(chance).all():
             raise TradeError("The samples cannot be drawn by their weights: some are NaN, or none is finite.")
         rng = np.random.default_rng(np.asarray(jax.random.bits(check.random_key(key), (4,))))

@@ -7,12 +7,10 @@ import equinox as eqx
 import jax
 import jax.numpy as jnp
 import numpy as np
+import scipy
 from flowjax.distributions import AbstractDistribution
 from jax import Array
 from jax.typing import ArrayLike
-from scipy.interpolate import CubicHermiteSpline, CubicSpline
-from scipy.optimize import brentq
-from scipy.special import expit
 
 from trade import check
 from trade.condition import Condition, check_condition
@@ -120,7 +118,7 @@ def bennett(forward: ArrayLike, backward: ArrayLike) -> Estimate:
     shift = np.log(len(two) / len(one))
 
     def parts(log_z: float) -> tuple[np.ndarray, np.ndarray]:
-        return expit(one - log_z + shift), expit(log_z - two - shift)
+        return scipy.special.expit(one - log_z + shift), scipy.special.expit(log_z - two - shift)
 
     def excess(log_z: float) -> float:
         a, b = parts(log_z)
@@ -129,7 +127,7 @@ def bennett(forward: ArrayLike, backward: ArrayLike) -> Estimate:
     # Where every sample says more, or every sample less: the answer lies between. A clash may say -1e30.
     both, wide = np.concatenate([one, two]), np.abs(shift) + np.log(len(one) + len(two)) + 1.0
     low, high = np.clip([both.min() - wide, both.max() + wide], np.median(both) - 1e6, np.median(both) + 1e6)
-    log_z = float(brentq(excess, low, high, xtol=1e-10, maxiter=200))  # pyright: ignore
+    log_z = float(scipy.optimize.brentq(excess, low, high, xtol=1e-10, maxiter=200))  # pyright: ignore
     found = parts(log_z)
     if min(a.sum() for a in found) < 1.0:  # not one sample's worth in common
         return Estimate(log_z, math.inf)
@@ -265,7 +263,8 @@ def thermodynamic_integration(
 
 def _primitive(u: np.ndarray, f: np.ndarray, slope: np.ndarray | None, at: np.ndarray | None = None) -> np.ndarray:
     """The integral of the cubic through (u, f), with these slopes or those of the smoothest one."""
-    curve = CubicSpline(u, f) if slope is None else CubicHermiteSpline(u, f, slope)
+    splines = scipy.interpolate
+    curve = splines.CubicSpline(u, f) if slope is None else splines.CubicHermiteSpline(u, f, slope)
     return curve.antiderivative()(u if at is None else at)
 
 

@@ -10,9 +10,9 @@ import equinox as eqx
 import jax
 import jax.numpy as jnp
 import numpy as np
+import scipy
 from flowjax.distributions import AbstractDistribution
 from jax import Array
-from scipy.interpolate import RegularGridInterpolator
 
 from trade import check
 from trade.axes import Axes
@@ -59,7 +59,8 @@ class FreeEnergySurface:
         u = np.asarray(self.axes.chart(np.array(self.axes.check(c))), np.float64)
         lines = [axis.charted(line) for (_, axis), line in zip(self.axes.axes, self.lines, strict=True)]
         u = np.clip(u, [line[0] for line in lines], [line[-1] for line in lines])
-        value, error = (float(RegularGridInterpolator(lines, v)(u)[0]) for v in (self.log_z, self.error))
+        interpolator = scipy.interpolate.RegularGridInterpolator
+        value, error = (float(interpolator(lines, v)(u)[0]) for v in (self.log_z, self.error))
         return value, error
 
 

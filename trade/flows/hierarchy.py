@@ -6,9 +6,9 @@ import equinox as eqx
 import jax
 import jax.numpy as jnp
 import numpy as np
+import scipy
 from jax import Array
 from paramax import NonTrainable, non_trainable
-from scipy.linalg import eigh
 
 from trade import check
 from trade.errors import TradeError
@@ -124,7 +124,7 @@ def _pulled_apart(states: np.ndarray, t: np.ndarray) -> np.ndarray:
     below, above = np.quantile(along, [_END, 1.0 - _END])
     low, high = (rest[part].T @ rest[part] for part in (along <= below, along >= above))
     high[np.diag_indices(len(high))] += 1e-8 * np.trace(high) / len(high)
-    ratio, directions = eigh(low, high)
+    ratio, directions = scipy.linalg.eigh(low, high)
     order = np.argsort(np.abs(np.log(np.maximum(ratio, 1e-300))))
     found = directions.T[order]
     return found * np.exp(-np.linalg.slogdet(found)[1] / len(found))

@@ -7,8 +7,8 @@ from typing import NamedTuple
 import jax
 import jax.numpy as jnp
 import numpy as np
+import scipy
 from jax import Array
-from scipy.stats import qmc
 
 from trade.abstract_condition import AbstractCondition
 
@@ -84,9 +84,9 @@ def _rays(condition: AbstractCondition) -> Rays:
         home += [i] * len(ends)
         span += ends
     spans, homes = np.array(span).reshape(-1, axes), np.array(home, int)
-    count_tests = 1024 if axes == 1 else 512
-    cells = np.arange(count_tests)[:, None] / count_tests if axes == 1 else qmc.Sobol(axes, scramble=False).random(512)
-    points = 2.0 * (cells + 0.5 / count_tests) - 1.0
+    even = np.arange(1024)[:, None] / 1024
+    cells = even if axes == 1 else scipy.stats.qmc.Sobol(axes, scramble=False).random(512)
+    points = 2.0 * (cells + 0.5 / len(cells)) - 1.0
     test_ray, test_part = np.zeros((count, len(points)), int), np.zeros((count, len(points)))
     unit = spans / np.linalg.norm(spans, axis=1, keepdims=True)
     for i, start in enumerate(boundary):

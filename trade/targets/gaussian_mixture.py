@@ -4,9 +4,9 @@ import equinox as eqx
 import jax
 import jax.numpy as jnp
 import numpy as np
+import scipy
 from jax import Array
 from numpy.typing import ArrayLike
-from scipy.special import logsumexp
 
 from trade import check
 from trade.condition import Condition, check_condition
@@ -98,7 +98,7 @@ class GaussianMixture(AbstractTarget):
         roots = np.linalg.cholesky(sigma / c)
         log_mass = c * np.log(w) - 0.5 * (c - 1.0) * np.linalg.slogdet(2.0 * np.pi * sigma)[1]
         log_mass = log_mass - 0.5 * self.shape[0] * np.log(c)
-        modes = np.exp(log_mass - logsumexp(log_mass))
+        modes = np.exp(log_mass - scipy.special.logsumexp(log_mass))
         bound = 0.0 if c <= 1.0 else self._log_bound(c, mu)
         kept: list[np.ndarray] = []
         while sum(map(len, kept)) < n:
@@ -144,8 +144,8 @@ class GaussianMixture(AbstractTarget):
         rows = []
         for value in axes[0]:
             x = np.concatenate([np.full((len(rest), 1), value), rest], axis=1)
-            rows.append(logsumexp(c * _log_sum(self._log_terms(x))))
-        return float(logsumexp(rows) + np.log(cell))
+            rows.append(scipy.special.logsumexp(c * _log_sum(self._log_terms(x))))
+        return float(scipy.special.logsumexp(rows) + np.log(cell))
 
 
 def _log_sum(terms: np.ndarray) -> np.ndarray:

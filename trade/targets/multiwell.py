@@ -4,8 +4,8 @@ import equinox as eqx
 import jax
 import jax.numpy as jnp
 import numpy as np
+import scipy
 from jax import Array
-from scipy.integrate import quad
 
 from trade import check
 from trade.condition import Condition, check_condition
@@ -107,7 +107,7 @@ class MultiWell(AbstractTarget):
         def integrand(v: float) -> float:
             return float(np.exp(-(self._energy_1d(np.asarray(v)) - lowest) / temperature))
 
-        value = quad(integrand, -reach, reach, limit=500, epsabs=1e-12, epsrel=1e-12)[0]
+        value = scipy.integrate.quad(integrand, -reach, reach, limit=500, epsabs=1e-12, epsrel=1e-12)[0]
         return self.d * (float(np.log(value)) - lowest / temperature)
 
     def entropy(self, c: float) -> float:
