@@ -1,5 +1,6 @@
-"""Less optimised code for the tests, which compile much and run little: a third off their time. A core for each worker of
-pytest-xdist and its processes: threads of several that wait for one another cost a sixth more.
+"""Less optimised code for the tests, which compile much and run little: a third off their time.
+
+And a core for each worker of pytest-xdist and its processes: threads of several that wait for each other cost a sixth.
 """
 
 import gc

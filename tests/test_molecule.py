@@ -45,6 +45,9 @@ def simulated():
 
 
 energy_and_gradient = jax.jit(jax.value_and_grad(force_field()))
+DIPEPTIDE = alanine.AlanineDipeptide()
+to_positions = jax.jit(lambda z: DIPEPTIDE.to_positions(z))
+log_density_and_slope = jax.jit(jax.vmap(jax.value_and_grad(lambda z: DIPEPTIDE.log_density(z, jnp.asarray(300.0)))))
 
 
 def positions(simulation):
@@ -227,6 +230,25 @@ def test_boltzmann_distribution_of_a_molecule(simulated):
         ]
         exact = [target.log_density(v, jnp.float64(300.0)) for v in (z, other)]
         np.testing.assert_allclose(found[0] - found[1], exact[0] - exact[1], rtol=1e-9)
+
+
+@pytest.mark.parametrize("where", ["bond", "angle", "angle below zero"])
+def test_positions_have_one_state(where):
+    """An angle above π, or a negative length, is another name for positions that have a state: no mass lies there."""
+    molecule = DIPEPTIDE
+    z = np.array(molecule.minimum(), np.float32)
+    at, row = len(molecule.free) + 5, molecule.torsions[4]  # an angle, and the torsion of the same row
+    other = z.copy()
+    if where == "bond":
+        other[2] = -other[2]
+    else:
+        other[at] = 2 * np.pi - z[at] if where == "angle" else -z[at]
+        other[row] += np.pi
+        one, two = (distances(to_positions(v)) for v in (z, other))
+        np.testing.assert_allclose(one, two, atol=1e-5)
+    (first, second), slopes = log_density_and_slope(jnp.stack([z, other]))
+    assert np.isfinite(first) and second == -np.inf
+    assert np.isfinite(slopes).all()
 
 
 def test_molecules_that_do_not_fit_are_refused():

@@ -19,6 +19,7 @@ def test_molecule_page_leads_from_a_trajectory_to_300_kelvin(tmp_path, monkeypat
     energy, trans = weight @ values / weight.sum()
     log_z = np.log(weight.mean()) + log_weight.max()
 
+    assert page["run"].verdict.level in ("good", "usable with weights"), page["run"].verdict
     cold = page["again"].weighted(jax.random.key(0), 10_000, 300.0)  # saved, and loaded with its force field
     assert cold.ess > 0.75
     found = np.asarray(cold.mean(page["energy_and_trans"]))

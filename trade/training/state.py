@@ -65,14 +65,19 @@ def begin(program: Program, flow: AbstractDistribution, problem: Problem, key: A
     params, _ = split_trainable(flow)
     optimiser = program.optimiser.transformation().init(params)
 
-    def probe(flow: AbstractDistribution) -> Report:
-        clock = Clock(jnp.zeros((), int), program.steps)
-        return program.objective.value_and_grad(flow, objective, problem, clock, key_init)[0]
-
-    shapes = eqx.filter_eval_shape(probe, flow)
+    clock = Clock(jnp.zeros((), int), program.steps, trust=jnp.ones(()))
+    shapes = eqx.filter_eval_shape(_differentiated, program.objective, flow, objective, problem, clock, key_init)[0]
     zeros = jax.tree.map(lambda s: jnp.zeros(s.shape, s.dtype), shapes)
     guard = Guard(jnp.zeros((), int), jnp.zeros((), int), zeros.losses, zeros.suspects)
     return Learner(flow, optimiser, objective, jax.random.key_data(key_run), guard, jnp.ones(()))
+
+
+@eqx.filter_jit
+def _differentiated(
+    objective: Objective, flow: AbstractDistribution, state: Any, problem: Problem, clock: Clock, key: Array
+) -> tuple[Report, Any, Any]:
+    """Losses, gradient and new state of an objective: traced once, for what it reports and for the step."""
+    return objective.value_and_grad(flow, state, problem, clock, key)
 
 
 def advance(
@@ -80,9 +85,9 @@ def advance(
 ) -> tuple[Learner, Report]:
     """One step. A non-finite loss, gradient or state leaves everything as it was, and is counted."""
     key = jax.random.fold_in(jax.random.wrap_key_data(learner.key), step)
-    clock = Clock(step, program.steps, trust=learner.trust)
+    clock = Clock(jnp.asarray(step, int), program.steps, trust=learner.trust)
     trained = in_one_piece(learner.flow, program.steps)
-    report, grads, objective = program.objective.value_and_grad(trained, learner.objective, problem, clock, key)
+    report, grads, objective = _differentiated(program.objective, trained, learner.objective, problem, clock, key)
     params, static = split_trainable(learner.flow)
     grads = jax.tree.unflatten(jax.tree.structure(params), jax.tree.leaves(grads))  # of the flow as it is kept
     updates, optimiser = program.optimiser.transformation().update(grads, learner.optimiser, params)

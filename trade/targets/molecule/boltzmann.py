@@ -121,9 +121,12 @@ class Molecule(AbstractTarget):
         return jnp.asarray(found.x, float)
 
     def log_density(self, x: Array, c: Array, y: Array | None = None) -> Array:
-        """-U/kT + log |∂x/∂z|."""
+        """-U/kT + log |∂x/∂z|; -inf with an angle above π, say: a second name for positions that have a state."""
         energy, part, (temperature, scale) = *self._energies(x), self._parameters(c)
-        return -(energy + (scale - 1.0) * part) / (GAS_CONSTANT * temperature) + self.log_volume(x)
+        log_q = -(energy + (scale - 1.0) * part) / (GAS_CONSTANT * temperature) + self.log_volume(x)
+        bonds, angles, _ = self._internal(x)
+        named = jnp.all(bonds > 0.0) & jnp.all((angles > 0.0) & (angles < jnp.pi))
+        return jnp.where(named, log_q, -jnp.inf)
 
     def _energies(self, z: Array) -> tuple[Array, Array | float]:
         """The energy at scale one, and the part of it that is scaled."""
