@@ -1,5 +1,6 @@
 """The energy of a molecule against OpenMM's Reference platform, and its internal coordinates against autodiff."""
 
+import equinox as eqx
 import jax
 import jax.numpy as jnp
 import numpy as np
@@ -46,7 +47,7 @@ def simulated():
 
 energy_and_gradient = jax.jit(jax.value_and_grad(force_field()))
 DIPEPTIDE = alanine.AlanineDipeptide()
-to_positions = jax.jit(lambda z: DIPEPTIDE.to_positions(z))
+to_positions = eqx.filter_jit(DIPEPTIDE.to_positions)
 log_density_and_slope = jax.jit(jax.vmap(jax.value_and_grad(lambda z: DIPEPTIDE.log_density(z, jnp.asarray(300.0)))))
 
 
