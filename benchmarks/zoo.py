@@ -172,9 +172,9 @@ def main(options: Options) -> None:
         with ThreadPoolExecutor(options.jobs) as pool:
             list(pool.map(lambda pair: _apart(*pair, options), missing))
     about = origin() | {"wall_seconds": round(time.monotonic() - began, 1)}
-    for pair in missing:
-        if (file := _file(options, *pair)).exists():
-            write_json(file, read_json(file) | {"run": about})
+    for pair in pairs:  # also those of a call that was stopped before it could say so
+        if (file := _file(options, *pair)).exists() and "run" not in (entry := read_json(file)):
+            write_json(file, entry | {"run": about})
     entries = collect(options.out)
     write_json(options.out / "results.json", {"entries": entries})
     console.print(make_table([e for e in entries if e["run"] == about] or entries))

@@ -10,6 +10,7 @@ from pages import ROOT
 
 sys.path.insert(0, str(ROOT / "tools"))
 import results_check
+import results_more
 
 HEAD = ["git", "rev-parse", "HEAD"]
 COMMIT = subprocess.run(HEAD, cwd=ROOT, capture_output=True, text=True, check=False).stdout.strip()
@@ -58,6 +59,33 @@ def test_excuses_end_with_their_reason(tmp_path, monkeypatch):
     assert len(results_check.check(tmp_path)) == 2
     (tmp_path / "results" / "a" / "results.json").write_text("{}")
     assert results_check.check(tmp_path) == ["results/b/results.json is not there: take it out of TO_RUN_AGAIN."]
+
+
+def test_tables_of_the_pages(tmp_path):
+    """An ablation by problem, lattices in the order of their lengths, and the time of the whole."""
+    run = GOOD | {"wall_seconds": 9.0}
+    zoo = [
+        {"problem": p, "method": m, "ess_least": ess, "ess_boundary": 0.99, "run": run}
+        for p, m, ess in (("ring", "default", 0.97), ("well", "default", 0.5), ("ring", "paper", None))
+    ]
+    zoo.append({"problem": "well", "method": "paper", "failed": "why", "run": run})
+    (tmp_path / "results.json").write_text(json.dumps({"entries": zoo}))
+    text = results_more.ablation(tmp_path)
+    assert "|  | ring | well |" in text
+    assert "| default | 97.0 % (99.0 %) | 50.0 % (99.0 %) |" in text
+    assert "| paper | 0.0 % (99.0 %) | failed |" in text
+    assert text.count(GOOD["command"]) == 1
+
+    (tmp_path / "lattices").mkdir()
+    checks = [{"sigmas": {"action": 1.0, "binder": -3.0}}]
+    lattice = {"conditions": [0.29], "ess": [0.5], "checks": checks, "steps": 7, "seconds": 2.0, "verdict": "good; all"}
+    for length in (16, 8):
+        (tmp_path / "lattices" / f"phi-four-{length}.json").write_text(json.dumps(GOOD | lattice))
+    rows = results_more.lattices(tmp_path / "lattices")[-1].splitlines()
+    assert rows[2:] == [f"| phi-four-{n} | 50.0 % | 1 of 2 | 7 | 2 | good |" for n in (8, 16)]
+
+    (tmp_path / "whole.json").write_text(json.dumps(run | {"seconds": {"demo": 4.2}}))
+    assert "| demo | 4 |" in results_more.whole(tmp_path / "whole.json", "The whole")[-1]
 
 
 @pytest.mark.parametrize(

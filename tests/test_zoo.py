@@ -3,9 +3,9 @@
 import numpy as np
 import pytest
 
-from benchmarks.zoo import METHODS, QUICK, Options, chosen, collect, make_table, solve
+from benchmarks.zoo import METHODS, QUICK, Options, chosen, collect, main, make_table, solve
 from trade import TradeError
-from trade.files import write_json
+from trade.files import read_json, write_json
 
 LEAST = 0.9  # ESS over the range, in a quarter of the steps of the default
 
@@ -44,6 +44,18 @@ def test_results_keep_what_was_run_before_and_take_what_is_new(tmp_path):
     write_json(tmp_path / "runs" / "ode.paper.json", {"problem": "ode", "method": "paper", "run": new})
     found = [(e["problem"], e["method"], e["run"]) for e in collect(tmp_path)]
     assert found == [("ring", "default", new), ("funnel", "default", old), ("ode", "paper", new)]
+
+
+def test_what_a_stopped_call_had_finished_is_kept_by_the_next(tmp_path):
+    """It is not run again, and has the command that found it."""
+    numbers = {"ess_least": 0.5, "ess_boundary": 0.9, "steps": 3, "seconds": 1.0}
+    (tmp_path / "runs").mkdir()
+    entry = {"problem": "ring", "method": "default", "unseen": False, **numbers}
+    write_json(tmp_path / "runs" / "ring.default.json", entry)
+    main(Options(problems=("ring",), out=tmp_path))
+    (found,) = read_json(tmp_path / "results.json")["entries"]
+    assert {k: found[k] for k in entry} == entry
+    assert found["run"]["command"] and found["run"]["wall_seconds"] < 10
 
 
 @pytest.mark.slow
