@@ -166,10 +166,10 @@ def run(name: str, options: Options) -> bool:
         console.print(f"{name}: {'done' if finished else 'failed'} after {seconds} s", highlight=False)
         if not finished:
             return False
-    to = options.results / name
-    if options.ours and name.replace("_", "-") in EXPERIMENTS:
-        to = to.with_name(f"{name}_default")
-    copy(part, place, to)
+    to, default = options.results / name, options.results / f"{name}_default"
+    if default.is_dir():
+        shutil.rmtree(default)  # of an earlier run: now there is a newer one here or there
+    copy(part, place, default if options.ours and name.replace("_", "-") in EXPERIMENTS else to)
     return True
 
 

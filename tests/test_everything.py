@@ -41,6 +41,7 @@ def options(tmp_path, monkeypatch):
     old = tmp_path / "results" / "sure"
     old.mkdir(parents=True)
     (old / "old.png").write_bytes(b"of another run")
+    old.with_name("sure_default").mkdir()
     return Options(out=tmp_path / "runs", results=tmp_path / "results")
 
 
@@ -50,8 +51,9 @@ def found(options, name):
 
 def test_what_has_ended_is_not_done_again_and_what_failed_is(options):
     assert everything.reproduce(options) == ["unsure"]
-    kept = sorted(p.relative_to(options.results).as_posix() for p in options.results.rglob("*") if p.is_file())
-    assert kept == ["sure/figures/kl.png", "sure/results.json"]  # neither models nor what was there before
+    kept = sorted(p.relative_to(options.results).as_posix() for p in options.results.rglob("*"))
+    # Neither models nor what was there before.
+    assert kept == ["sure", "sure/figures", "sure/figures/kl.png", "sure/results.json"]
     assert everything.reproduce(options) == []
     assert (found(options, "sure")["tries"], found(options, "unsure")["tries"]) == (1, 2)
     whole = json.loads((options.results / "reproduction.json").read_text())

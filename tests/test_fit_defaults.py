@@ -374,13 +374,12 @@ def test_compiled_programs_are_kept_where_they_are_asked_to_be(tmp_path, monkeyp
     assert (tmp_path / "compiled").is_dir()
 
 
-@pytest.mark.parametrize("boundaries", [5, 8])
-def test_many_boundary_values_are_no_more_trouble_than_one(boundaries):
+def test_many_boundary_values_are_no_more_trouble_than_one():
     """The conditions that each of them needs at every step are found by the default objective."""
-    at = np.geomspace(0.3, 0.9, boundaries)
+    at = np.geomspace(0.3, 0.9, 8)
     data = {float(c): data_at(c, n=50) for c in at}
     run = fit(family(boundary=tuple(at.tolist())), data, flow=LinearGaussian(), **{**SHORT, "steps": 1})
-    assert len(run.model.condition.boundary) == boundaries
+    assert len(run.model.condition.boundary) == 8
 
 
 # --- Time and schedules through fit

@@ -32,7 +32,7 @@ def main(arguments: list[str]) -> None:
     files = {
         name: json.loads((RESULTS / name / "results.json").read_text())
         for name in [
-            *SECTIONS,
+            *(name for known in SECTIONS for name in (known, f"{known}_default")),
             *sorted(p.parent.name for p in RESULTS.glob("*/results.json") if p.parent.name not in ZOOS),
         ]
         if (RESULTS / name / "results.json").exists()
@@ -215,9 +215,20 @@ def energies(about: dict[str, Any]) -> str:
     return "" if about.get("evaluations") is None else f"{about['evaluations'] / 1e6:.1f} M"
 
 
+def about_section(name: str) -> Section:
+    """What the page says of an experiment, or of its rows by the default alone, which have a folder of their own."""
+    if name in SECTIONS:
+        return SECTIONS[name]
+    base = SECTIONS.get(name.removesuffix("_default"))
+    if base is None:
+        return Section(name, "c", "", {})
+    text = "The same data, and nothing chosen but the size of the flow and the budget."
+    return Section(f"{base.title}, by the default of `fit`", base.symbol, text, base.figures)
+
+
 def section(name: str, results: dict[str, Any]) -> list[str]:
     """One experiment: what was done, its tables, where its rows come from."""
-    about = SECTIONS.get(name) or Section(name, "c", "", {})
+    about = about_section(name)
     rows = results["rows"]
     measured = {r["metric"] for r in rows}
     wall = f", {results['wall_seconds']:g} s" if results.get("wall_seconds") else ""
@@ -346,7 +357,7 @@ def gallery(files: dict[str, dict[str, Any]]) -> str:
         "Every figure in `results/`. The headings lead to the numbers behind them.",
     ]
     for name in files:
-        about = SECTIONS.get(name) or Section(name, "c", "", {})
+        about = about_section(name)
         found = sorted(p.relative_to(RESULTS / name).as_posix() for p in (RESULTS / name).rglob("*.png"))
         captions = about.figures | {f: CAPTIONS[Path(f).name] for f in found if f not in about.figures}
         if found:

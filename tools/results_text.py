@@ -103,12 +103,6 @@ SECTIONS = {
         "flow stays below the paper's number.",
         {"figures/marginals.png": "First coordinate at T = 0.5: samples of each method and the target."},
     ),
-    "multiwell_default": Section(
-        "Multi-well in five dimensions, by the default of `fit`",
-        "T",
-        "The same data, and nothing chosen but the size of the flow and the budget.",
-        {},
-    ),
     "multiwell_ablation": Section(
         "Multi-well, one choice at a time",
         "T",
