@@ -2,6 +2,7 @@
 
 import json
 from dataclasses import dataclass, field, replace
+from typing import get_args
 
 import equinox as eqx
 import jax
@@ -11,6 +12,7 @@ from small_problems import gaussian_family, small_flow
 
 from trade import Adam, TradeError
 from trade.data import make_problem
+from trade.evaluation.verdict import Level
 from trade.experiments import EXPERIMENTS
 from trade.experiments.reproduce import Method, choose, covered, reproduce
 from trade.experiments.results import numbers, row
@@ -73,6 +75,9 @@ def test_results_have_the_agreed_form(done):
     assert set(results) >= {"experiment", "command", "hardware", "jax", "commit", "wall_seconds", "rows"}
     assert set(results["rows"][0]) == {"method", "metric", "condition", "mean", "std", "seeds", "each", "paper"}
     assert results["rows"][0]["seeds"] == 2
+    verdicts = results["methods"]["one"]["verdicts"]
+    assert len(verdicts) == 2 and all(v.startswith(get_args(Level)) for v in verdicts)
+    assert verdicts[0].split(";")[0] in table(results).splitlines()[-1]
     one = results["methods"]["one"]
     assert results["wall_seconds"] == pytest.approx(one["ended"] - one["began"], abs=0.11) and one["began"] > 1e9
 

@@ -1,5 +1,7 @@
 """The zoo: problems that no setting was chosen for, and a quick half-dozen of them trained with nothing chosen."""
 
+from pathlib import Path
+
 import numpy as np
 import pytest
 
@@ -7,6 +9,7 @@ from benchmarks.zoo import METHODS, QUICK, Options, chosen, collect, main, make_
 from trade import TradeError
 from trade.files import read_json, write_json
 
+ROOT = Path(__file__).parent.parent
 LEAST = 0.9  # ESS over the range, in a quarter of the steps of the default
 
 
@@ -56,6 +59,17 @@ def test_what_a_stopped_call_had_finished_is_kept_by_the_next(tmp_path):
     (found,) = read_json(tmp_path / "results.json")["entries"]
     assert {k: found[k] for k in entry} == entry
     assert found["run"]["command"] and found["run"]["wall_seconds"] < 10
+
+
+def test_verdicts_and_errors_of_log_z_in_the_results_mean_what_they_say():
+    """No false alarm where the KL divergence is small; exact log Z within two errors as often as it should be."""
+    entries = read_json(ROOT / "results" / "zoo" / "results.json")["entries"]
+    found = [e for e in entries if e["method"] == "default"]
+    exact = [e for e in found if (e.get("kl_most") or np.inf) < 0.05]
+    assert len(exact) >= 15
+    assert {e["problem"]: e["verdict"]["level"] for e in exact if e["verdict"]["level"] == "not usable"} == {}
+    away = np.abs(np.concatenate([np.array(e["curves"]["log_z_sigmas"], float) for e in found]))
+    assert 0.90 <= np.mean(away <= 2.0) <= 0.99
 
 
 @pytest.mark.slow

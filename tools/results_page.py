@@ -256,10 +256,11 @@ def section(name: str, results: dict[str, Any]) -> list[str]:
             parts.append(f"*{caption}*")
     methods = results.get("methods")
     if methods:
-        lines = ["| row | seeds | steps | energies | seconds | commit | hardware |", "|---|---|---|---|---|---|---|"]
+        head = ("row", "seeds", "steps", "energies", "seconds", "commit", "hardware", "verdict")
+        lines = ["| " + " | ".join(head) + " |", "|---" * len(head) + "|"]
         lines += [
             f"| {m} | {v['seeds']} | {v.get('steps', '')} | {energies(v)} | {seconds(v)} | {short(v['commit'])}"
-            f" | {v['hardware']} |"
+            f" | {v['hardware']} | {', '.join(dict.fromkeys(t.split(';')[0] for t in v.get('verdicts', ())))} |"
             for m, v in methods.items()
         ]
         parts += ["### Where the rows come from", "\n".join(lines)]

@@ -177,7 +177,8 @@ def _finish(
     rows = experiment.evaluate(name, target, run, budget)
     about = {"seeds": seeds, "budget": budget, "commit": commit(), "hardware": hardware()} | cost
     times = {"began": round(began, 1), "ended": round(time.time(), 1)}
-    write_json(directory / files.FINISHED, about | times | {"rows": rows})
+    told = {"verdicts": [v.summary for v in run.verdicts]}
+    write_json(directory / files.FINISHED, about | times | told | {"rows": rows})
 
 
 def evaluations(objective: Objective, done: int, total: int) -> int | None:

@@ -112,12 +112,14 @@ def table(results: dict[str, Any]) -> str:
 
 
 def _costs(methods: dict[str, dict[str, Any]]) -> str:
-    """Of each method, per seed: steps and evaluations of the density in training; and where and how long it ran."""
-    lines = ["| method | seeds | steps | energies | seconds | commit | hardware |", "|---|---|---|---|---|---|---|"]
+    """Of each method, per seed: steps and evaluations of the density in training; how it was judged, where it ran."""
+    head = ("method", "seeds", "steps", "energies", "seconds", "commit", "hardware", "verdict")
+    lines = ["| " + " | ".join(head) + " |", "|---" * len(head) + "|"]
     for name, about in methods.items():
         energies = "" if about.get("evaluations") is None else f"{about['evaluations']:,}"
         took = f"{about['ended'] - about['began']:.0f}" if "ended" in about else ""
-        cells = (about["seeds"], about.get("steps", ""), energies, took, about["commit"][:7], about["hardware"])
+        levels = ", ".join(dict.fromkeys(v.split(";")[0] for v in about.get("verdicts", ())))
+        cells = (about["seeds"], about.get("steps", ""), energies, took, about["commit"][:7], about["hardware"], levels)
         lines.append(f"| {name} | " + " | ".join(str(cell) for cell in cells) + " |")
     return "\n".join(lines)
 
