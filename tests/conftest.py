@@ -1,5 +1,6 @@
-"""Less optimised code for the tests, which compile much and run little: a third off their time.
+"""Code that is not optimised for the tests, which compile much and run little: half their time.
 
+Modules that run more than they compile are marked ``optimised``; processes that a test starts do as its module does.
 And a core for each worker of pytest-xdist and its processes: threads of several that wait for each other cost a sixth.
 """
 
@@ -10,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-flags = ["--xla_backend_optimization_level=1"]
+flags = ["--xla_backend_optimization_level=1", "--xla_cpu_parallel_codegen_split_count=1"]
 if version("jax").startswith("0.10."):  # a flag that XLA does not know ends the process
     flags.append("--xla_cpu_use_fusion_emitters=false")
 os.environ["XLA_FLAGS"] = " ".join([os.environ.get("XLA_FLAGS", ""), *flags])
@@ -24,6 +25,14 @@ if hasattr(os, "sched_setaffinity") and "PYTEST_XDIST_WORKER" in os.environ:
 import jax  # noqa: E402 (after its flags)
 
 MOST_MAPS = 30_000
+
+
+@pytest.fixture(scope="module", autouse=True)
+def optimisation(request):
+    """As little as there can be, unless the module asks for more."""
+    little = request.node.get_closest_marker("optimised") is None
+    jax.config.update("jax_disable_most_optimizations", little)
+    os.environ["JAX_DISABLE_MOST_OPTIMIZATIONS"] = str(int(little))
 
 
 @pytest.fixture(scope="module", autouse=True)

@@ -12,6 +12,7 @@ from trade.flows import MLP, SplineFlow
 from trade.objectives import ForwardKL, Gradient
 from trade.sampling.importance import weighted_samples
 
+pytestmark = pytest.mark.optimised
 PROBLEMS = ("tilted-well", "ring", "mode-lost")
 SEEDS, CONDITIONS, SAMPLES = 20, 5, 4_000
 

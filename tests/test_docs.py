@@ -18,6 +18,7 @@ from pages import DOCS, PAGES, ROOT, anchors, blocks, links, name_of, run_page
 import trade
 from trade import cli
 
+pytestmark = pytest.mark.optimised
 ELSEWHERE = ("CONTRIBUTING.md", "docs/molecule.md")  # with tests of their own, of what comes out
 RUNNING = [p for p in PAGES if blocks(p, "python") and name_of(p) not in ELSEWHERE]
 

@@ -7,6 +7,8 @@ from pages import DOCS, run_page
 
 from trade.targets.molecule.boltzmann import GAS_CONSTANT
 
+pytestmark = pytest.mark.optimised
+
 
 def test_molecule_page_leads_from_a_trajectory_to_300_kelvin(tmp_path, monkeypatch):
     """Energies, populations and log Z at 300 K are those of the frames at 600 K, weighted: enough for five atoms."""

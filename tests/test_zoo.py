@@ -9,6 +9,7 @@ from benchmarks.zoo import METHODS, QUICK, Options, chosen, collect, main, make_
 from trade import TradeError
 from trade.files import read_json, write_json
 
+pytestmark = pytest.mark.optimised
 ROOT = Path(__file__).parent.parent
 LEAST = 0.9  # ESS over the range, in a quarter of the steps of the default
 
