@@ -22,6 +22,7 @@ from trade.flows import (
     SplineCoupling,
     Stack,
     Standardise,
+    Tails,
     VolumePreservingCoupling,
     Whiten,
 )
@@ -102,6 +103,15 @@ def hierarchy():
 
 
 BIJECTIONS["hierarchy"] = hierarchy
+
+
+@cache
+def tails():
+    x = np.random.default_rng(0).gumbel(size=(500, 3)) * np.array([1.0, -0.1, 0.0]) + np.array([0.0, 3.0, 1.0])
+    return Tails((3,)).adapted(jnp.asarray(x, jnp.float32))
+
+
+BIJECTIONS["tails"] = tails
 
 
 @cache

@@ -27,7 +27,12 @@ RECIPES = [
         unroll=2,
     ),
     SplineFlow(
-        (2,), Condition(0.0, 1.0, "linear", (0.0,), knee=0.1), whiten=True, sources=(1,), bounds=((0.0, None), None)
+        (2,),
+        Condition(0.0, 1.0, "linear", (0.0,), knee=0.1),
+        whiten=True,
+        sources=(1,),
+        tails=True,
+        bounds=((0.0, None), None),
     ),
 ]
 

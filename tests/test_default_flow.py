@@ -83,6 +83,22 @@ def test_a_coordinate_that_widths_follow_is_a_source(bounds):
     assert abs(np.mean(exact - found)) < (0.1 if bounds else 0.01)
 
 
+def test_a_tail_of_the_data_is_one_of_the_flow():
+    """As of the logarithm of a scale: by the data, and as what a source leaves."""
+    normal, other = RANDOM.standard_normal((2, 5000))
+    target = target_of(2)
+    assert not default_flow(target).tails
+    assert not default_flow(target, columns(normal, other)).tails
+    data = columns(normal, np.log(np.abs(other)))
+    recipe = default_flow(target, data)
+    assert recipe.tails and recipe.sources == ()
+    exact = 0.5 * np.log(2.0 / np.pi) - 0.5 * np.log(2.0 * np.pi) - 0.5 * (normal**2 + other**2) + np.log(np.abs(other))
+    found = Model(adapt_to_data(recipe.build(KEY), data), CONDITION).log_prob(data, 1.0)
+    assert abs(np.mean(exact - found)) < 0.05
+    funnel = default_flow(target, columns(normal * np.exp(other), other))
+    assert funnel.sources == (1,) and not funnel.tails
+
+
 def test_an_observation_is_seen():
     recipe = default_flow(target_of(2, observation_shape=(3, 2)))
     assert recipe.observation_size == 6

@@ -16,12 +16,14 @@ from trade.flows import (
     PowerScaled,
     ResidualMLP,
     Standardise,
+    Tails,
     Whiten,
     adapt_to_data,
 )
 from trade.flows.conditioner import Embedding, Linear, Steep
 from trade.flows.coupling import LONG_RUN, LONGEST_PIECE, Stack, in_one_piece
 from trade.flows.hierarchy import sources_of_widths
+from trade.flows.tails import has_tails
 from trade.flows.whiten import emptiest
 
 CONDITION = Condition(0.25, 4.0, boundary=(1.0,))
@@ -337,3 +339,45 @@ def test_long_runs_train_layers_in_one_piece_unless_told_otherwise(blocks, asked
     flow = in_one_piece(small_flow((3,), CONDITION, blocks=blocks, unroll=asked), steps)
     found = jax.tree.leaves(flow, is_leaf=lambda node: isinstance(node, Stack))
     assert [node.unroll for node in found if isinstance(node, Stack)] == [taken]
+
+
+# Tails
+
+
+def test_the_logarithm_of_a_scale_has_its_tail():
+    """The log of a half-normal falls like an exponential below: the layer is near it far beyond all data."""
+    x = np.log(np.abs(np.random.default_rng(0).standard_normal((20_000, 1))))
+    layer = unwrap(Tails((1,)).adapted(jnp.asarray(x, jnp.float32)))
+
+    def missing(x):
+        """log of the density over that of the layer with a standard normal behind it."""
+        z, log_det = (np.asarray(v, np.float64) for v in jax.vmap(layer.inverse_and_log_det)(jnp.asarray(x, float)))
+        exact = 0.5 * np.log(2.0 / np.pi) - 0.5 * np.exp(2.0 * x[:, 0]) + x[:, 0]
+        return exact - (-0.5 * (z**2).sum(axis=1) - 0.5 * np.log(2.0 * np.pi) + log_det)
+
+    assert missing(x).mean() < 0.03
+    assert x.min() > -12.0
+    assert abs(missing(np.array([[-12.0]]))) < 3.0
+    gaussian = 0.5 * ((-12.0 - x.mean()) / x.std()) ** 2 + np.log(x.std()) + 0.5 * np.log(2.0 * np.pi)
+    assert gaussian - 12.0 > 20.0  # without the layer
+    assert float(layer.low[0]) > 0.3 and float(layer.high[0]) < 1e-3
+
+
+def test_coordinates_without_such_tails_stay_as_they_are():
+    """Normal, between two modes, constant: standardised, and nothing else."""
+    random = np.random.default_rng(0)
+    normal, modes = random.normal(3.0, 2.0, 5_000), random.normal(4.0 * random.integers(2, size=5_000))
+    x = np.stack([normal, modes, np.full(5_000, 7.0)], axis=1)
+    layer = unwrap(Tails((3,), reach=10.0).adapted(jnp.asarray(x, jnp.float32)))
+    assert not np.any(layer.low) and not np.any(layer.high)
+    np.testing.assert_allclose(layer.location, x.mean(axis=0), rtol=1e-5)
+    np.testing.assert_allclose(layer.scale, [normal.std(), modes.std(), 1.0], rtol=1e-5)
+
+
+def test_tails_are_found_where_there_are_some():
+    random = np.random.default_rng(0)
+    normal, angle = random.standard_normal((5_000, 2)), random.uniform(-np.pi, np.pi, 5_000)
+    assert not has_tails(normal)
+    assert not has_tails(np.stack([np.cos(angle), np.sin(angle)], axis=1) + 0.1 * normal)
+    for more in (random.gumbel(size=5_000), random.exponential(size=5_000), random.laplace(size=5_000)):
+        assert has_tails(np.column_stack([normal, more]))

@@ -18,6 +18,7 @@ from trade.flows.recipes import AffineFlow, SplineFlow, VolumePreservingFlow, sp
 from trade.flows.rescale import Rescale
 from trade.flows.standardise import Standardise, adapt_to_data
 from trade.flows.steerable import SteerableCoupling
+from trade.flows.tails import Tails
 from trade.flows.whiten import Whiten
 
 __all__ = [
@@ -50,6 +51,7 @@ __all__ = [
     "Standardise",
     "Steep",
     "SteerableCoupling",
+    "Tails",
     "VolumePreservingCoupling",
     "VolumePreservingFlow",
     "Whiten",

@@ -1,6 +1,7 @@
 """The flow that a target and its data ask for."""
 
 from math import pi, prod
+from typing import Any
 
 import jax
 import numpy as np
@@ -12,13 +13,15 @@ from trade.flows.bounded import Bounded
 from trade.flows.circular_recipes import CircularFlow
 from trade.flows.conditioner import MLP
 from trade.flows.flow import Recipe
-from trade.flows.hierarchy import sources_of_widths
+from trade.flows.hierarchy import Hierarchy, sources_of_widths
 from trade.flows.lattice_recipes import ContinuousLatticeFlow
 from trade.flows.recipes import SplineFlow
+from trade.flows.standardise import SetFromData
+from trade.flows.tails import has_tails
 from trade.flows.whiten import Whiten
 from trade.target import AbstractTarget, check_target
 
-SEEN = 5_000  # states that show whose widths follow what
+SEEN = 5_000  # states that show whose widths follow what, and how tails fall
 TURNING = pi / 2  # an angle whose data leave an arc of this length empty does not turn freely
 
 
@@ -61,8 +64,8 @@ def default_flow(target: AbstractTarget, data: Array | None = None) -> Recipe:
         network=MLP(width),
         whiten=whiten,
         angles=target.angles,
-        sources=_sources(target, data) if whiten and data is not None else (),
         bounds=target.bounds,
+        **(_next_to_data(target, data) if whiten and data is not None else {}),
     )
 
 
@@ -78,13 +81,20 @@ def flows_as_lattice(target: AbstractTarget) -> bool:
     return target.lattice and target.observation_shape is None and not target.bounds
 
 
-def _sources(target: AbstractTarget, data: Array) -> tuple[int, ...]:
-    """Coordinates whose values set the widths of others, as the flow's layers next to the data leave them."""
+def _next_to_data(target: AbstractTarget, data: Array) -> dict[str, Any]:
+    """Coordinates whose values set the widths of others, and whether some have tails, as earlier layers leave them."""
+
+    def through(layer: SetFromData, states: Array) -> Array:
+        measured = unwrap(layer.adapted(states))
+        return jax.vmap(lambda x: measured.inverse_and_log_det(x)[0])(states)
+
     data = data[:: max(len(data) // SEEN, 1)]
     if target.bounds:
         data = jax.vmap(lambda x: Bounded(target.bounds).inverse_and_log_det(x)[0])(data)
-    white = unwrap(Whiten(target.shape, angles=target.angles).adapted(data))
-    return sources_of_widths(np.asarray(jax.vmap(lambda x: white.inverse_and_log_det(x)[0])(data)))
+    data = through(Whiten(target.shape, angles=target.angles), data)
+    sources = sources_of_widths(np.asarray(data))
+    data = through(Hierarchy(target.shape, sources), data) if sources else data
+    return {"sources": sources, "tails": has_tails(np.asarray(data))}
 
 
 def _turns(angle: np.ndarray) -> bool:

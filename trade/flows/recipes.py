@@ -24,6 +24,7 @@ from trade.flows.hierarchy import Hierarchy, check_sources
 from trade.flows.latent import LatentSpec, Normal, PowerScaled, check_latent
 from trade.flows.rescale import Rescale
 from trade.flows.standardise import Standardise
+from trade.flows.tails import Tails
 from trade.flows.whiten import Whiten
 from trade.states import Bound, as_shape, check_angles, check_bounds
 from trade.target import AbstractTarget, check_target
@@ -70,6 +71,8 @@ class SplineFlow(Recipe):
         angles: Coordinates of a whitened vector that are angles in radians, cut open where data are rarest; the
             density vanishes there (``CircularFlow`` has a periodic one).
         sources: Coordinates of a whitened vector that set the widths of the others (see ``flows.Hierarchy``).
+        tails: Give coordinates of a whitened vector the tails of an exponential where data have them (see
+            ``flows.Tails``).
         bounds: The support of each coordinate of a vector, where it is bounded (see ``trade.Target``).
         unroll: Layers per iteration of the compiled scan; 0 decides by where and how long it runs.
     """
@@ -91,18 +94,19 @@ class SplineFlow(Recipe):
     whiten: bool = False
     angles: tuple[int, ...] = ()
     sources: tuple[int, ...] = ()
+    tails: bool = False
     bounds: tuple[Bound, ...] = ()
     unroll: int = 0
 
     def __post_init__(self) -> None:
         check_recipe(self)
         check.integers(self, adapter=0, embedding=0, observation_size=0)
-        check.flags(self, "conditional", "whiten", "steep", "squares")
+        check.flags(self, "conditional", "whiten", "steep", "squares", "tails")
         object.__setattr__(self, "bounds", check_bounds(self.bounds, self.shape))
         if self.whiten and len(self.shape) != 1:
             raise TradeError(f"SplineFlow can whiten vectors only, got shape {self.shape}.")
         object.__setattr__(self, "sources", check_sources(self.sources, self.shape, "SplineFlow sources"))
-        for name in ("angles", "sources"):
+        for name in ("angles", "sources", "tails"):
             if getattr(self, name) and not self.whiten:
                 raise TradeError(f"SplineFlow {name} are for whiten=True.")
 
@@ -138,6 +142,8 @@ class SplineFlow(Recipe):
             Whiten(self.shape, angles=self.angles, reach=reach) if self.whiten else Standardise(self.shape, reach=reach)
         )
         bijections: list[AbstractBijection] = [bijection]
+        if self.tails:
+            bijections.append(Tails(self.shape, reach=reach))
         if self.sources:
             bijections.append(Hierarchy(self.shape, self.sources, reach=reach))
         bijections.append(measured)
