@@ -163,19 +163,19 @@ def main(options: Options) -> None:
     for method in options.methods:
         if method not in METHODS:
             raise trade.TradeError(f"The zoo has no method {method!r}; it has {', '.join(METHODS)}.")
-    began = time.monotonic()
+    about, began = origin(), time.monotonic()
     missing = [(p, m) for p, m in pairs if not _file(options, p, m).exists()]
     if len(missing) == 1 or options.jobs == 1:
         for problem, method in missing:
             console.print(f"{problem.name}, {method}: {problem.about}", highlight=False)
-            write_json(_file(options, problem, method), solve(problem, method, options))
+            write_json(_file(options, problem, method), solve(problem, method, options) | {"run": about})
     else:
         with ThreadPoolExecutor(options.jobs, initializer=_own_cores, initargs=(count(), options.jobs)) as pool:
-            list(pool.map(lambda pair: _apart(*pair, options), missing))
-    about = origin() | {"wall_seconds": round(time.monotonic() - began, 1)}
-    for pair in pairs:  # also those of a call that was stopped before it could say so
-        if (file := _file(options, *pair)).exists() and "run" not in (entry := read_json(file)):
-            write_json(file, entry | {"run": about})
+            list(pool.map(lambda pair: _apart(*pair, about, options), missing))
+    about |= {"wall_seconds": round(time.monotonic() - began, 1)}  # not of a call that was stopped
+    for file in (_file(options, *pair) for pair in missing):
+        if file.exists():
+            write_json(file, read_json(file) | {"run": about})
     entries = collect(options.out)
     write_json(options.out / "results.json", {"entries": entries})
     console.print(make_table([e for e in entries if e["run"] == about] or entries))
@@ -188,8 +188,7 @@ def collect(out: Path) -> list[dict[str, Any]]:
     found = {(e["method"], e["problem"]): e for e in (read_json(written)["entries"] if written.exists() else [])}
     for file in sorted((out / "runs").glob("*.json")):
         entry = read_json(file)
-        if "run" in entry:  # not before its command has ended
-            found[entry["method"], entry["problem"]] = entry
+        found[entry["method"], entry["problem"]] = entry
     order = [(m, p.name) for m in METHODS for p in PROBLEMS]
     return [found[pair] for pair in order if pair in found]
 
@@ -205,7 +204,7 @@ def _own_cores(numbers: "count[int]", jobs: int) -> None:
         os.sched_setaffinity(0, cores[own::jobs] or {cores[own % len(cores)]})
 
 
-def _apart(problem: ZooProblem, method: str, options: Options) -> None:
+def _apart(problem: ZooProblem, method: str, about: dict[str, Any], options: Options) -> None:
     arguments = ["--problems", problem.name, "--methods", method, "--samples", str(options.samples)]
     arguments += [] if options.steps is None else ["--steps", str(options.steps)]
     own = options.out / "apart" / f"{problem.name}.{method}"
@@ -216,7 +215,7 @@ def _apart(problem: ZooProblem, method: str, options: Options) -> None:
         console.print(f"{problem.name}, {method} failed: {done.stderr[-2000:]}", markup=False, highlight=False)
         return
     entry = read_json(found)
-    write_json(_file(options, problem, method), entry)
+    write_json(_file(options, problem, method), entry | {"run": about})
     console.print(
         json.dumps({k: v for k, v in entry.items() if k not in ("curves", "flow")}), highlight=False, soft_wrap=True
     )

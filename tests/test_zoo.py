@@ -38,28 +38,26 @@ def test_table_shows_what_failed_and_marks_the_unseen():
 
 
 def test_results_keep_what_was_run_before_and_take_what_is_new(tmp_path):
-    """Each entry has the command that made it; one that has not ended has none, and is left out."""
+    """Each entry has the command that made it."""
     old, new = {"command": "old"}, {"command": "new"}
     entries = [{"problem": p, "method": "default", "run": old} for p in ("ring", "funnel")]
     write_json(tmp_path / "results.json", {"entries": entries})
     (tmp_path / "runs").mkdir()
     write_json(tmp_path / "runs" / "ring.default.json", {"problem": "ring", "method": "default", "run": new})
-    write_json(tmp_path / "runs" / "curved.default.json", {"problem": "curved", "method": "default"})
     write_json(tmp_path / "runs" / "ode.paper.json", {"problem": "ode", "method": "paper", "run": new})
     found = [(e["problem"], e["method"], e["run"]) for e in collect(tmp_path)]
     assert found == [("ring", "default", new), ("funnel", "default", old), ("ode", "paper", new)]
 
 
 def test_what_a_stopped_call_had_finished_is_kept_by_the_next(tmp_path):
-    """It is not run again, and has the command that found it."""
+    """It is not run again, and keeps the command that found it."""
     numbers = {"ess_least": 0.5, "ess_boundary": 0.9, "steps": 3, "seconds": 1.0}
     (tmp_path / "runs").mkdir()
-    entry = {"problem": "ring", "method": "default", "unseen": False, **numbers}
+    entry = {"problem": "ring", "method": "default", "unseen": False, **numbers, "run": {"command": "before"}}
     write_json(tmp_path / "runs" / "ring.default.json", entry)
     main(Options(problems=("ring",), out=tmp_path))
     (found,) = read_json(tmp_path / "results.json")["entries"]
-    assert {k: found[k] for k in entry} == entry
-    assert found["run"]["command"] and found["run"]["wall_seconds"] < 10
+    assert found == entry
 
 
 def test_verdicts_and_errors_of_log_z_in_the_results_mean_what_they_say():

@@ -212,7 +212,8 @@ def zoo(folder: Path) -> list[str]:
     ]
     head = ("problem", "method", "least ESS", "ESS at c₀", "largest KL", "log Z / σ, rms", "seconds", "verdict")
     for run, entries in runs.values():
-        text = f"`{run['command']}`, {origin({'zoo': run})[:-1]}, {run['wall_seconds']:.0f} s."
+        took = f", {run['wall_seconds']:.0f} s" if "wall_seconds" in run else ""
+        text = f"`{run['command']}`, {origin({'zoo': run})[:-1]}{took}."
         parts += [text, table(head, [_of_zoo(e) for e in entries])]
     return parts
 
