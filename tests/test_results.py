@@ -69,12 +69,15 @@ def test_tables_of_the_pages(tmp_path):
         for p, m, ess in (("ring", "default", 0.97), ("well", "default", 0.5), ("ring", "paper", None))
     ]
     zoo.append({"problem": "well", "method": "paper", "failed": "why", "run": run})
-    (tmp_path / "results.json").write_text(json.dumps({"entries": zoo}))
-    text = results_more.ablation(tmp_path)
-    assert "|  | ring | well |" in text
-    assert "| default | 97.0 % (99.0 %) | 50.0 % (99.0 %) |" in text
-    assert "| paper | 0.0 % (99.0 %) | failed |" in text
-    assert text.count(GOOD["command"]) == 1
+    zoo += [{"problem": "later", "method": "default", "failed": "why", "run": run | {"commit": "1234567890"}}]
+    (tmp_path / "zoo_quick").mkdir()
+    (tmp_path / "zoo_quick" / "results.json").write_text(json.dumps({"entries": zoo}))
+    text = results_more.ablation(tmp_path / "zoo_quick")
+    assert "|  | ring | well | later |" in text
+    assert "| default | 97.0 % (99.0 %) | 50.0 % (99.0 %) | failed |" in text
+    assert "| paper | 0.0 % (99.0 %) | failed |  |" in text
+    assert "--parts zoo_quick`, ring, well: " in text
+    assert "later: " in text and text.endswith("commit 1234567.\n")
 
     (tmp_path / "lattices").mkdir()
     checks = [{"sigmas": {"action": 1.0, "binder": -3.0}}]

@@ -169,10 +169,8 @@ def ablation(folder: Path) -> str:
 
     methods = dict.fromkeys(e["method"] for e in found)
     rows = [(method, *(cell(method, problem) for problem in problems)) for method in methods]
-    commands = dict.fromkeys(json.dumps(e["run"], sort_keys=True) for e in found)
-    runs = [json.loads(text) for text in commands]
-    said = "; ".join(f"`{run['command']}`, {origin({'zoo': run})[:-1]}" for run in runs)
-    return f"{table(('', *problems), rows)}\n\nLeast ESS over the range, and in brackets that at the data. {said}.\n"
+    said = f"`python -m benchmarks.everything --parts {folder.name}`, {origin({e['problem']: e['run'] for e in found})}"
+    return f"{table(('', *problems), rows)}\n\nLeast ESS over the range, and in brackets that at the data. {said}\n"
 
 
 def sensitivity(folder: Path, name: str, title: str, e: Entry) -> list[str]:
