@@ -18,9 +18,9 @@ from scipy.ndimage import map_coordinates, spline_filter
 from scipy.special import expit, gammaln, ive, logsumexp
 
 from trade import Condition, Target
+from trade.abstract_target import AbstractTarget
 from trade.experiments.cache import cached
 from trade.sampling.mcmc import MarkovChains
-from trade.target import AbstractTarget
 from trade.targets import PowerPosterior, ScalarField
 
 SAMPLES = 50_000  # at the boundary

@@ -11,6 +11,7 @@ import pytest
 from small_problems import gaussian_family, small_flow
 
 from trade import Adam, TradeError
+from trade.abstract_target import AbstractTarget
 from trade.data import make_problem
 from trade.evaluation.verdict import Level
 from trade.experiments import EXPERIMENTS
@@ -22,7 +23,6 @@ from trade.objectives.default import default_objective
 from trade.report.figures import methods_against_condition
 from trade.report.tables import FIGURES, table, write_reproduction
 from trade.sampling.importance import weighted_samples
-from trade.target import AbstractTarget
 from trade.training.state import Program, begin
 
 

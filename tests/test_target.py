@@ -5,8 +5,8 @@ import pytest
 from small_problems import KEY, gaussian_family, precision
 
 from trade import Condition, Target, TradeError
+from trade.abstract_target import AbstractTarget
 from trade.data import check_condition_dependence, with_knee
-from trade.target import AbstractTarget
 from trade.targets import Augmented, boltzmann, power
 
 CONDITION = Condition(0.5, 2.0, scale="log", boundary=(1.0,))

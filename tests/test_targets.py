@@ -8,7 +8,7 @@ from scipy.stats import multivariate_normal
 from small_problems import KEY
 
 from trade import Condition, Target, TradeError
-from trade.target import AbstractTarget
+from trade.abstract_target import AbstractTarget
 from trade.targets import Augmented, GaussianMixture, MultiWell, multiwell, six_modes
 
 # The Gaussian mixture

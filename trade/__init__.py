@@ -1,6 +1,7 @@
 """TRADE: one conditional normalizing flow for a whole family of densities."""
 
 from trade import evaluation, flows, objectives, sampling, targets, training
+from trade.abstract_target import AbstractTarget
 from trade.axes import Axes
 from trade.condition import Condition
 from trade.config import register
@@ -9,7 +10,7 @@ from trade.fit import fit
 from trade.model import Model
 from trade.objectives import Trade
 from trade.run import Run, load
-from trade.target import AbstractTarget, Target
+from trade.target import Target
 from trade.targets.bridge import bridge
 from trade.training import Adam, Schedule
 

@@ -12,12 +12,12 @@ from jax import Array
 
 from trade import check
 from trade.abstract_condition import AbstractCondition
+from trade.abstract_target import AbstractTarget, check_target
 from trade.condition import Condition
 from trade.errors import TradeError, UnknownError
 from trade.evaluation.belonging import Finding, check_data_belongs, check_slope
 from trade.evaluation.monitor import States
 from trade.objectives.term import Problem
-from trade.target import AbstractTarget, check_target
 
 Data = Mapping[Any, Any]  # by condition: a number, or a tuple with one for each axis
 

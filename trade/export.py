@@ -16,10 +16,10 @@ from jax.typing import ArrayLike
 
 from trade import check, files
 from trade.abstract_condition import AbstractCondition, ConditionLike
+from trade.abstract_target import AbstractTarget
 from trade.errors import TradeError
 from trade.model import Model
 from trade.sampling.importance import weighted_samples
-from trade.target import AbstractTarget
 from trade.targets.molecule.boltzmann import Molecule
 from trade.targets.molecule.trajectory import FORMATS, trajectory_bytes
 

@@ -16,6 +16,7 @@ from jax import Array
 
 from trade import check, files, saved
 from trade.abstract_condition import ConditionLike
+from trade.abstract_target import AbstractTarget
 from trade.data import Data, check_data, examine, hold_out, make_problem, sampled
 from trade.devices import Devices
 from trade.errors import NonFiniteError, TradeError
@@ -29,7 +30,6 @@ from trade.objectives.default import default_objective
 from trade.objectives.term import Objective, Problem
 from trade.objectives.trade import Trade
 from trade.run import Run, built, skipped
-from trade.target import AbstractTarget
 from trade.training.compilation import keep_compiled
 from trade.training.loop import Schedule, train
 from trade.training.optimiser import Adam, Given

@@ -13,6 +13,7 @@ from jax.typing import ArrayLike
 
 from trade import check, export, files, saved
 from trade.abstract_condition import ConditionLike
+from trade.abstract_target import AbstractTarget
 from trade.config import from_json
 from trade.data import Data, examine, hold_out, make_problem
 from trade.errors import TradeError
@@ -25,7 +26,6 @@ from trade.evaluation.verdict import Verdict, Witness
 from trade.flows.flow import Recipe
 from trade.model import Model
 from trade.sampling.importance import Weighted, weighted_samples
-from trade.target import AbstractTarget
 
 
 @dataclass(frozen=True)

@@ -28,6 +28,7 @@ import numpy as np
 from flowjax.distributions import AbstractDistribution
 
 from trade import files
+from trade.abstract_target import AbstractTarget
 from trade.axes import Axes
 from trade.condition import Condition
 from trade.config import describe_target, from_json, is_registered, register, to_json
@@ -42,7 +43,6 @@ from trade.flows.lattice_recipes import ContinuousLatticeFlow, ConvolutionalFlow
 from trade.flows.recipes import AffineFlow, SplineFlow, VolumePreservingFlow
 from trade.model import Model
 from trade.objectives.term import Problem
-from trade.target import AbstractTarget
 from trade.targets import Augmented, GaussianMixture, LennardJones, MultiWell, ScalarField
 from trade.targets.molecule.alanine_dipeptide import AlanineDipeptide
 from trade.targets.molecule.peptides import Peptide

@@ -14,10 +14,10 @@ import jax.numpy as jnp
 import numpy as np
 from jax import Array
 
+from trade.abstract_target import AbstractTarget
 from trade.errors import TradeError
 from trade.sampling.correction import integrated_autocorrelation
 from trade.states import Bound
-from trade.target import AbstractTarget
 
 MOST = 5_000  # states that are looked at
 SIGNIFICANT = 4.0  # standard errors; of a single coordinate one more, for there are many

@@ -8,10 +8,10 @@ import numpy as np
 from jax import Array
 
 from trade import check
+from trade.abstract_target import AbstractTarget, check_target
 from trade.errors import TradeError
 from trade.model import Model
 from trade.sampling.importance import check_pair, log_density_batch
-from trade.target import AbstractTarget, check_target
 
 
 class Estimate(NamedTuple):

@@ -16,6 +16,7 @@ from flowjax.distributions import AbstractDistribution
 from jax import Array
 
 from trade.abstract_condition import AbstractCondition
+from trade.abstract_target import AbstractTarget
 from trade.evaluation.belonging import Finding
 from trade.evaluation.free_energy import bennett, thermodynamic_integration
 from trade.evaluation.modes import unknown_modes
@@ -24,7 +25,6 @@ from trade.evaluation.weights import LARGEST_KHAT, Quality, quality
 from trade.flows.whiten import within
 from trade.model import Model, log_prob
 from trade.objectives.points import at_points, model_states
-from trade.target import AbstractTarget
 
 GRID = 17  # conditions over the range
 ALONG = 9  # on the line from the boundary to a corner, where the range has several axes

@@ -13,6 +13,7 @@ from jax import Array
 from jax.typing import ArrayLike
 
 from trade import check
+from trade.abstract_target import AbstractTarget
 from trade.condition import Condition, check_condition
 from trade.errors import TradeError
 from trade.evaluation.divergence import Estimate
@@ -20,7 +21,6 @@ from trade.evaluation.weights import quality
 from trade.model import Model, draw
 from trade.objectives.expectation import self_normalised
 from trade.sampling.importance import check_pair, weighted_samples
-from trade.target import AbstractTarget
 
 
 @dataclass(frozen=True)

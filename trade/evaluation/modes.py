@@ -9,8 +9,8 @@ import numpy as np
 from flowjax.distributions import AbstractDistribution
 from jax import Array
 
+from trade.abstract_target import AbstractTarget
 from trade.model import Model, log_prob
-from trade.target import AbstractTarget
 
 FACTORS = (1.0, 2.0, 4.0, 8.0)  # how far out climbs begin, in standard deviations of the model
 CLIMBS = 32  # from each of them

@@ -9,12 +9,12 @@ import jax.numpy as jnp
 import numpy as np
 from jax import Array
 
+from trade.abstract_target import AbstractTarget
 from trade.devices import ONE, Devices, shared_out
 from trade.ess import kish_ess
 from trade.model import log_prob
 from trade.objectives.points import at_points, model_states
 from trade.objectives.term import Problem
-from trade.target import AbstractTarget
 from trade.training.watch import Judged
 
 GRID = 9  # conditions over the whole range

@@ -10,10 +10,10 @@ from jax.typing import ArrayLike
 
 from trade import check
 from trade.abstract_condition import ConditionLike
+from trade.abstract_target import AbstractTarget
 from trade.errors import TradeError
 from trade.model import Model
 from trade.sampling.importance import check_pair, log_target
-from trade.target import AbstractTarget
 
 
 @dataclass(frozen=True)

@@ -15,13 +15,13 @@ from flowjax.distributions import AbstractDistribution
 from jax import Array
 
 from trade import check
+from trade.abstract_target import AbstractTarget
 from trade.axes import Axes
 from trade.errors import TradeError
 from trade.evaluation.divergence import Estimate
 from trade.evaluation.free_energy import grid_with, log_mean_weight, thermodynamic_integration
 from trade.model import Model, draw
 from trade.sampling.importance import check_pair, weighted_samples
-from trade.target import AbstractTarget
 
 
 @dataclass(frozen=True)

@@ -9,6 +9,7 @@ import jax.numpy as jnp
 import numpy as np
 from jax import Array
 
+from trade.abstract_target import AbstractTarget
 from trade.ess import kish_ess
 from trade.evaluation.divergence import Estimate
 from trade.evaluation.free_energy import bennett, by_ladder
@@ -39,7 +40,6 @@ from trade.objectives import (
 from trade.objectives.term import Objective
 from trade.run import Run
 from trade.sampling.importance import log_density_batch, weighted_samples
-from trade.target import AbstractTarget
 from trade.targets import Augmented
 from trade.targets.molecule.alanine_dipeptide import HA, PHI, PSI, ROTORS, AlanineDipeptide
 from trade.targets.molecule.boltzmann import GAS_CONSTANT

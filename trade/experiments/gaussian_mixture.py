@@ -11,6 +11,7 @@ import numpy as np
 from jax import Array
 
 from trade import check, files
+from trade.abstract_target import AbstractTarget
 from trade.evaluation.divergence import forward_kl, grid_kl
 from trade.experiments import paper
 from trade.experiments.reproduce import Budget, Method
@@ -38,7 +39,6 @@ from trade.objectives import (
 from trade.objectives.term import Objective
 from trade.run import Run
 from trade.sampling.importance import weighted_samples
-from trade.target import AbstractTarget
 from trade.targets import GaussianMixture, six_modes
 from trade.training.optimiser import Adam, OneCycle
 

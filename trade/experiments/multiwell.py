@@ -8,6 +8,7 @@ import jax
 from flowjax.distributions import AbstractDistribution
 from jax import Array
 
+from trade.abstract_target import AbstractTarget
 from trade.evaluation.divergence import forward_kl, negative_log_likelihood
 from trade.experiments import paper
 from trade.experiments.reproduce import Budget, Method
@@ -34,7 +35,6 @@ from trade.objectives import (
 from trade.objectives.term import Objective
 from trade.run import Run
 from trade.sampling.importance import weighted_samples
-from trade.target import AbstractTarget
 from trade.targets import Augmented, MultiWell
 from trade.training.optimiser import OneCycle
 

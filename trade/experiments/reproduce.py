@@ -12,6 +12,7 @@ from jax import Array
 from rich.console import Console
 
 from trade import files
+from trade.abstract_target import AbstractTarget
 from trade.errors import TradeError
 from trade.experiments.results import commit, hardware, record
 from trade.files import read_json, write_json
@@ -21,7 +22,6 @@ from trade.objectives.default import default_objective
 from trade.objectives.term import Objective, Term
 from trade.objectives.trade import Trade
 from trade.run import Run
-from trade.target import AbstractTarget
 from trade.training.loop import Schedule
 from trade.training.optimiser import Adam
 from trade.training.watch import Watch

@@ -10,6 +10,7 @@ import numpy as np
 from flowjax.distributions import AbstractDistribution
 from jax import Array
 
+from trade.abstract_target import AbstractTarget
 from trade.errors import TradeError
 from trade.evaluation.divergence import Estimate
 from trade.evaluation.free_energy import log_mean_weight, thermodynamic_integration
@@ -35,7 +36,6 @@ from trade.run import Run
 from trade.sampling.correction import metropolis
 from trade.sampling.importance import weighted_samples
 from trade.sampling.mcmc import MarkovChains
-from trade.target import AbstractTarget
 from trade.targets import ScalarField
 from trade.training.optimiser import Adam, OneCycle
 

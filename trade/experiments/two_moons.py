@@ -8,6 +8,7 @@ import numpy as np
 from flowjax.distributions import AbstractDistribution
 from jax import Array
 
+from trade.abstract_target import AbstractTarget
 from trade.evaluation.calibration import coverage, ranks, uniformity_error
 from trade.evaluation.classifier import c2st
 from trade.experiments.reproduce import Budget, Method
@@ -29,7 +30,6 @@ from trade.objectives import (
 from trade.objectives.density import Density
 from trade.objectives.term import Objective
 from trade.run import Run
-from trade.target import AbstractTarget
 from trade.targets.two_moons import (
     Prior,
     TwoMoons,

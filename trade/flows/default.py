@@ -9,6 +9,7 @@ from jax import Array
 from paramax import unwrap
 
 from trade import check
+from trade.abstract_target import AbstractTarget, check_target
 from trade.flows.bounded import Bounded
 from trade.flows.circular_recipes import CircularFlow
 from trade.flows.conditioner import MLP
@@ -19,7 +20,6 @@ from trade.flows.recipes import SplineFlow
 from trade.flows.standardise import SetFromData
 from trade.flows.tails import has_tails
 from trade.flows.whiten import Whiten
-from trade.target import AbstractTarget, check_target
 
 SEEN = 5_000  # states that show whose widths follow what, and how tails fall
 TURNING = pi / 2  # an angle whose data leave an arc of this length empty does not turn freely

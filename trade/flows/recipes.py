@@ -11,6 +11,7 @@ from jax import Array
 
 from trade import check
 from trade.abstract_condition import AbstractCondition
+from trade.abstract_target import AbstractTarget, check_target
 from trade.condition import check_condition
 from trade.errors import TradeError
 from trade.flows.adapter import Adapter
@@ -27,7 +28,6 @@ from trade.flows.standardise import Standardise
 from trade.flows.tails import Tails
 from trade.flows.whiten import Whiten
 from trade.states import Bound, as_shape, check_angles, check_bounds
-from trade.target import AbstractTarget, check_target
 
 MOST_TURNED = 64  # coordinates that an adapter turns into each other: its matrix has their square
 

@@ -5,13 +5,13 @@ from math import prod
 
 import jax
 
+from trade.abstract_target import AbstractTarget
 from trade.flows.default import flows_as_lattice
 from trade.objectives.density import EnergyFree, TrueDensity
 from trade.objectives.gradient import Gradient
 from trade.objectives.kl_terms import ForwardKL
 from trade.objectives.points import ModelPoints
 from trade.objectives.trade import Trade
-from trade.target import AbstractTarget
 
 
 def default_objective(target: AbstractTarget, boundaries: int = 1) -> Trade:

@@ -12,8 +12,8 @@ from jax import Array
 from paramax import NonTrainable
 
 from trade.abstract_condition import AbstractCondition
+from trade.abstract_target import AbstractTarget
 from trade.errors import TradeError
-from trade.target import AbstractTarget
 
 T = TypeVar("T")
 State = Any  # a pytree of arrays: resuming, vmapping and sharding come for free

@@ -10,6 +10,7 @@ import numpy as np
 from jax import Array
 
 from trade import files
+from trade.abstract_target import AbstractTarget
 from trade.axes import Axes
 from trade.data import Data, check_data, sampled
 from trade.errors import TradeError
@@ -23,7 +24,6 @@ from trade.report.summary import States, commands, data_summary, flattened, trai
 from trade.report.views import Drawn, views
 from trade.run import Run, load
 from trade.sampling.importance import weighted_samples
-from trade.target import AbstractTarget
 
 GRID = 25  # conditions of the slider
 ON_EACH = {2: 8, 3: 4, 4: 3}  # of each of several sliders, by their number; 2 where there are more

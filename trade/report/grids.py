@@ -6,10 +6,10 @@ import jax.numpy as jnp
 import numpy as np
 from jax.typing import ArrayLike
 
+from trade.abstract_target import AbstractTarget
 from trade.errors import UnknownError
 from trade.model import Model
 from trade.sampling.importance import log_density_batch
-from trade.target import AbstractTarget
 
 Range = tuple[float, float]
 

@@ -5,8 +5,8 @@ from typing import NamedTuple
 
 import numpy as np
 
+from trade.abstract_target import AbstractTarget
 from trade.report.grids import range_of
-from trade.target import AbstractTarget
 from trade.targets.molecule.alanine_dipeptide import PHI, PSI, AlanineDipeptide
 from trade.targets.molecule.boltzmann import Molecule
 

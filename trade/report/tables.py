@@ -10,6 +10,7 @@ import jax.numpy as jnp
 import numpy as np
 from matplotlib.figure import Figure
 
+from trade.abstract_target import AbstractTarget
 from trade.condition import check_condition
 from trade.evaluation.calibration import coverage, ranks
 from trade.experiments.results import numbers
@@ -18,7 +19,6 @@ from trade.model import Model
 from trade.report import figures, molecules
 from trade.report.grids import density_grid, range_of, squared
 from trade.run import Run, load
-from trade.target import AbstractTarget
 from trade.targets import TwoMoons
 from trade.targets.two_moons import radius_and_parameters, sample_posterior, tempered_pairs
 

@@ -5,13 +5,13 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
+from trade.abstract_target import AbstractTarget
 from trade.errors import TradeError
 from trade.evaluation.ramachandran import BINS as CELLS
 from trade.report.grids import density_grid, pooled, range_of, squared
 from trade.report.packing import pack, rounded
 from trade.report.quantities import MOST, Quantity, is_field, most_changing, quantities, torsion_pair
 from trade.run import Run
-from trade.target import AbstractTarget
 
 BINS = 56  # of a marginal
 POINTS = 1_200  # of a pair plot

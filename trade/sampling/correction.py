@@ -9,9 +9,9 @@ import numpy as np
 from jax import Array
 
 from trade import check
+from trade.abstract_target import AbstractTarget, check_target
 from trade.errors import TradeError
 from trade.sampling.importance import Weighted
-from trade.target import AbstractTarget, check_target
 
 
 class Chain(NamedTuple):

@@ -12,11 +12,11 @@ from jax.typing import ArrayLike
 
 from trade import check
 from trade.abstract_condition import ConditionLike
+from trade.abstract_target import AbstractTarget, check_target
 from trade.errors import TradeError
 from trade.ess import kish_ess
 from trade.flows.whiten import within
 from trade.model import Model
-from trade.target import AbstractTarget, check_target
 
 
 class Weighted(NamedTuple):

@@ -12,9 +12,9 @@ from jax import Array
 
 from trade import check
 from trade.abstract_condition import ConditionLike
+from trade.abstract_target import AbstractTarget, check_target
 from trade.errors import TradeError
 from trade.states import shape_of
-from trade.target import AbstractTarget, check_target
 
 Observables = Callable[[Array], Array]
 SMALLEST = 0.05  # of the step size, at the beginning of a pilot run

@@ -12,10 +12,10 @@ from jax import Array
 from jax.typing import ArrayLike
 
 from trade import check
+from trade.abstract_target import AbstractTarget, check_target
 from trade.condition import check_condition
 from trade.errors import TradeError
 from trade.sampling.mcmc import tune
-from trade.target import AbstractTarget, check_target
 
 TUNING = 5  # chains on which a rung is tuned
 

@@ -7,11 +7,11 @@ from jax import Array
 
 from trade import check
 from trade.abstract_condition import AbstractCondition
+from trade.abstract_target import AbstractTarget, check_target
 from trade.condition import check_condition
 from trade.config import describe_target
 from trade.errors import TradeError
 from trade.states import Bound
-from trade.target import AbstractTarget, check_target
 
 
 class Augmented(AbstractTarget):

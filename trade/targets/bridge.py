@@ -8,10 +8,10 @@ from flowjax.distributions import AbstractDistribution, Normal
 from jax import Array
 
 from trade import check
+from trade.abstract_target import AbstractTarget
 from trade.condition import Condition
 from trade.errors import TradeError
 from trade.states import Bound, as_shape, check_angles, check_bounds, check_function, shape_of
-from trade.target import AbstractTarget
 
 
 class Bridge(AbstractTarget):

@@ -9,9 +9,9 @@ from jax import Array
 from numpy.typing import ArrayLike
 
 from trade import check
+from trade.abstract_target import AbstractTarget
 from trade.condition import Condition, check_condition
 from trade.errors import TradeError
-from trade.target import AbstractTarget
 from trade.targets.energy_free import power
 
 

@@ -12,10 +12,10 @@ from jax import Array
 
 from trade import check
 from trade.abstract_condition import AbstractCondition
+from trade.abstract_target import AbstractTarget
 from trade.axes import Axes, check_axes
 from trade.condition import Condition, check_condition
 from trade.errors import TradeError
-from trade.target import AbstractTarget
 
 WIDTH = 0.02  # unit of log V; that of displacements is twice as many cubic cells: states are of order one
 LARGEST, WALL = 0.3, 1e4  # displacement without a wall, in cubic cells, and how hard the wall is

@@ -8,8 +8,8 @@ import scipy
 from jax import Array
 
 from trade import check
+from trade.abstract_target import AbstractTarget
 from trade.condition import Condition, check_condition
-from trade.target import AbstractTarget
 from trade.targets.energy_free import boltzmann
 
 

@@ -10,11 +10,11 @@ from jax import Array
 
 from trade import check
 from trade.abstract_condition import AbstractCondition
+from trade.abstract_target import AbstractTarget
 from trade.axes import Axes, check_axes
 from trade.condition import Condition
 from trade.errors import TradeError
 from trade.states import Bound, as_shape, check_bounds, check_function
-from trade.target import AbstractTarget
 
 IMPOSSIBLE = -1e4  # log of a density that is zero; finite, so that residuals stay so
 MARGIN = 2.0  # nats below the smallest prior of the data

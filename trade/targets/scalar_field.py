@@ -7,10 +7,10 @@ from jax import Array
 
 from trade import check
 from trade.abstract_condition import AbstractCondition
+from trade.abstract_target import AbstractTarget
 from trade.axes import Axes, check_axes
 from trade.condition import Condition
 from trade.errors import TradeError
-from trade.target import AbstractTarget
 
 
 class ScalarField(AbstractTarget):

@@ -10,10 +10,10 @@ from jax.typing import ArrayLike
 
 from trade import check
 from trade.abstract_condition import AbstractCondition
+from trade.abstract_target import AbstractTarget
 from trade.axes import Axes, check_axes
 from trade.condition import check_condition
 from trade.errors import TradeError
-from trade.target import AbstractTarget
 from trade.targets.molecule.force_field import ForceField
 from trade.targets.molecule.internal import Internal, ZMatrix
 
