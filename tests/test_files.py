@@ -130,6 +130,20 @@ def test_nothing_is_written_through_a_symbolic_link(run, tmp_path):
     assert names(tmp_path / "there") == ["file"]
 
 
+@pytest.mark.parametrize("content", ["mine", "{}", '{"format": 2, "sha256": "0"}'])
+def test_settings_of_somebody_else_are_not_overwritten(run, tmp_path, content):
+    """By their name alone they would be ours; and no run can be told what to replace by a file with that name."""
+    place = tmp_path / "mine"
+    place.mkdir()
+    (place / "run.json").write_text(content)
+    (place / "metrics.jsonl").write_text("mine")
+    for action in (lambda: small_run(out=place), lambda: run.save(place), lambda: run.save(place, overwrite=True)):
+        with pytest.raises(TradeError, match=r"'run\.json', which no run of ours wrote"):
+            action()
+    assert names(place) == ["metrics.jsonl", "run.json"]
+    assert [(place / name).read_text() for name in names(place)] == ["mine", content]
+
+
 def test_what_was_moved_aside_comes_back_or_goes_last(tmp_path):
     place = tmp_path / "run"
     place.mkdir()

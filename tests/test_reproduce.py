@@ -82,6 +82,16 @@ def test_results_have_the_agreed_form(done):
     assert results["wall_seconds"] == pytest.approx(one["ended"] - one["began"], abs=0.11) and one["began"] > 1e9
 
 
+@pytest.mark.parametrize("resume", [False, True])
+def test_results_of_somebody_else_are_not_overwritten(tmp_path, resume):
+    (tmp_path / "results.json").write_text("mine")
+    with pytest.raises(TradeError, match="not empty but holds no results of this experiment"):
+        reproduce(Small(), tmp_path, seeds=1, budget="quick", resume=resume, progress=False)
+    with pytest.raises(TradeError, match=r"results\.json cannot be read: Not a directory"):
+        reproduce(Small(), tmp_path / "results.json", seeds=1, budget="quick", resume=resume, progress=False)
+    assert [(p.name, p.read_text()) for p in tmp_path.iterdir()] == [("results.json", "mine")]
+
+
 def test_resume_runs_only_what_is_missing(done):
     out, first = done
     before = (out / "one" / "finished.json").stat().st_mtime_ns

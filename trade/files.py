@@ -181,10 +181,16 @@ def load_tree(path: Path, like: Any, checksum: str) -> Any:
 
 
 def foreign(directory: Path) -> list[str]:
-    """What lies in a directory and is not of a run of ours, by name."""
+    """What lies in a directory and is not of a run of ours: by name, and settings by their seal."""
     with in_words("cannot be read", directory):
         names = sorted(p.name for p in directory.iterdir())
-    return [n for n in names if not _OURS.fullmatch(n) and not _TEMPORARY.fullmatch(n)]
+    others = [n for n in names if not _OURS.fullmatch(n) and not _TEMPORARY.fullmatch(n)]
+    try:
+        if is_run(directory):
+            read_sealed(directory / SETTINGS)
+    except TradeError:
+        others.insert(0, SETTINGS)  # anybody may call a file that, or have edited it
+    return others
 
 
 def is_run(directory: Path) -> bool:

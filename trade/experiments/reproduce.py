@@ -2,7 +2,7 @@
 
 import math
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal, Protocol
@@ -129,8 +129,7 @@ def reproduce(
         progress: Show progress bars.
     """
     methods = choose(experiment, names, budget)
-    if not resume and any((out / name / files.SETTINGS).exists() for name in experiment.methods(budget)):
-        raise TradeError(f"{out} already holds results: continue with --resume, or give another --out.")
+    _check_place(out, experiment.methods(budget), resume=resume)
     console = Console()
     for i, (name, method) in enumerate(methods.items()):
         directory = out / name
@@ -145,6 +144,17 @@ def reproduce(
     results = collect(experiment, out, budget)
     write_json(out / files.RESULTS, results)
     return results
+
+
+def _check_place(out: Path, names: Iterable[str], *, resume: bool) -> None:
+    """Results go to a new or empty directory; what is continued holds a method already."""
+    with files.in_words("cannot be read", out):
+        there = {p.name for p in out.iterdir()} if out.exists() else set()
+    ours = there.intersection(names)
+    if ours and not resume:
+        raise TradeError(f"{out} already holds results: continue with --resume, or give another --out.")
+    if there and not ours:
+        raise TradeError(f"{out} is not empty but holds no results of this experiment: give another --out.")
 
 
 def _finish(
