@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from scipy.stats import genpareto
-from small_problems import LinearGaussian, data_at, family, noisy
+from small_problems import LinearGaussian, data_at, family, noisy, precision
 
 import trade
 from trade import Condition, Model, NonFiniteError, Target, Trade, TradeError
@@ -19,7 +19,8 @@ from trade.evaluation.verdict import Witness
 from trade.evaluation.weights import quality
 from trade.flows import MLP, SplineFlow
 from trade.objectives import ForwardKL, Gradient
-from trade.targets import MultiWell, PowerPosterior
+from trade.targets import MultiWell, PowerPosterior, TwoMoons
+from trade.targets.two_moons import pairs
 
 RANDOM = np.random.default_rng(0)
 MODES = np.array([[4.0, 4.0], [4.0, -4.0], [-4.0, 4.0], [-4.0, -4.0]])
@@ -226,6 +227,51 @@ def test_bounded_data_belong_and_wrong_ones_do_not(name):
     assert check_data_belongs(target, 1.0, jnp.asarray(x, float)) == ()
     worse = np.sign(x) * np.abs(x) ** 2  # another law on the same support
     found = check_data_belongs(target, 1.0, jnp.asarray(worse, float))
+    assert [f.severity for f in found] == ["fatal"]
+
+
+EDGED = {
+    "a disc": lambda x, c: jnp.where(jnp.sum(x**2) < 1.0, 0.0 * c, -jnp.inf),
+    "a step": lambda x, c: jnp.where(jnp.sum(x**2) < 1.0, 0.0 * c, -40.0 - jnp.sum(x**2)),
+    "no number outside": lambda x, c: 0.0 * c * jnp.sqrt(1.0 - jnp.sum(x**2)),
+}
+
+
+@pytest.mark.parametrize("name", EDGED)
+def test_edges_that_are_no_bounds_are_said_and_no_alarm(name):
+    """On a disc E[x·∇ log q] is zero and not -2: Stein's identity has a term of the edge, which is not known."""
+    x = np.random.default_rng(0).standard_normal((4000, 2))
+    x *= (np.random.default_rng(1).uniform(size=4000) ** 0.5 / np.linalg.norm(x, axis=1))[:, None]
+    target = Target(EDGED[name], (2,), Condition(0.5, 2.0, boundary=1.0))
+    (found,) = check_data_belongs(target, 1.0, jnp.asarray(0.99999 * x, float))
+    assert found.severity == "note"
+    assert "log q jumps" in found.text
+
+
+def test_a_density_that_does_not_depend_on_the_state_is_not_that_of_the_data():
+    target = Target(lambda x, c: 0.0 * c * x.sum(), (2,), Condition(0.5, 2.0, boundary=1.0))
+    (found,) = check_data_belongs(target, 1.0, jnp.asarray(data_at(1.0, n=400, d=2), float))
+    assert found.severity == "fatal"
+
+
+def test_the_two_moons_have_ends_and_their_data_belong():
+    """Their data were said not to belong: E[(x - m)·∇ log q] is -4 on half a circle of the width of a hair."""
+    x, y = pairs(jax.random.key(2024), 50_000)
+    (found,) = check_data_belongs(TwoMoons(), 1.0, x, y)
+    assert found.severity == "note"
+    assert "log q jumps" in found.text
+
+
+@pytest.mark.parametrize("width", [1e-1, 1e-3, 1e-5])
+def test_steep_slopes_are_no_edges(width):
+    """Data at twice the temperature of a density that is a thousandth as thick as it is long, and less."""
+    x = np.random.default_rng(0).standard_normal((4000, 2)) * np.array([1.0, np.sqrt(2.0) * width])
+    x[:, 1] += x[:, 0]
+    thin = Target(
+        lambda x, c: -0.5 * (x[0] ** 2 + ((x[1] - x[0]) / width) ** 2) / c, (2,), Condition(0.5, 2.0, boundary=1.0)
+    )
+    with precision(np.float64):
+        found = check_data_belongs(thin, 1.0, jnp.asarray(x))
     assert [f.severity for f in found] == ["fatal"]
 
 

@@ -24,6 +24,8 @@ SIGNIFICANT = 4.0  # standard errors; of a single coordinate one more, for there
 LARGE = 0.1  # of what is expected: less than that weights can mend
 FEW = 100  # independent states
 SLOPES_AGREE = 0.02  # relative difference of two derivatives, in float32
+STEP, HALVINGS = 0.1, 16  # how far from a state a jump is looked for, in standard deviations; and how closely
+JUMP, LEFT, EDGES = 1.0, 0.01, 3  # nats in the last piece, its part of the whole; of so many states it is an edge
 
 Severity = Literal["fatal", "doubt", "note"]
 
@@ -79,7 +81,13 @@ def check_data_belongs(target: AbstractTarget, c: Any, x: Array, y: Array | None
     statistic = np.asarray(statistic, np.float64)[finite]
     if not np.isfinite(statistic).all():
         return (*found, Finding("note", f"log q has no finite gradient at some of the data at {at}."))
-    return (*found, *_judge(at, statistic))
+    judged = _judge(at, statistic)
+    if judged and int(_jumps(target, x, jnp.asarray(c, x.dtype), y)) >= EDGES:
+        text = (
+            f"log q jumps beside data at {at}, where the target has no bounds: whether they belong to it is not known."
+        )
+        judged = [Finding("note", text, "Where edges are the ends of single coordinates, give them as bounds.")]
+    return (*found, *judged)
 
 
 def _few_states(at: str, x: np.ndarray) -> list[Finding]:
@@ -116,7 +124,8 @@ def _judge(at: str, statistic: np.ndarray) -> list[Finding]:
 
     def away(values: np.ndarray, tau: float) -> float:
         error = values.std(ddof=1) * np.sqrt(tau / n)
-        return float(values.mean() / error) if error > 0 else 0.0
+        mean = float(values.mean())
+        return mean / error if error > 0 else np.sign(mean) * np.inf if abs(mean) > 1e-6 else 0.0  # of a flat density
 
     sigmas, part = away(total, slow), float(total.mean() / d)
     singles = np.array([away(s, slow) for s in statistic.T])
@@ -153,6 +162,44 @@ def _stein(target: AbstractTarget, x: Array, c: Array, y: Array | None) -> tuple
         return log_q, field * slope + divergence
 
     return jax.vmap(one, in_axes=(0, None if y is None else 0))(flat, y)
+
+
+@eqx.filter_jit
+def _jumps(target: AbstractTarget, x: Array, c: Array, y: Array | None) -> Array:
+    """How many states have a jump of log q beside them: an edge of the support, at which Stein's identity has a term.
+
+    On the way to a state nearby, halved again and again towards the larger difference, a jump stays as large as it is,
+    while of a slope, however steep, nothing is left.
+    """
+    flat = x.reshape(len(x), -1)
+    away = STEP * flat.std(axis=0) * jax.random.normal(jax.random.key(0), flat.shape, x.dtype)
+    walls = [bound or (None, None) for bound in target.bounds or (None,) * flat.shape[1]]
+    low, high = (
+        np.array([out if w[end] is None else w[end] for w in walls]) for end, out in ((0, -np.inf), (1, np.inf))
+    )
+    there = flat + away
+    there = jnp.where(there <= low, 0.5 * (flat + low), jnp.where(there >= high, 0.5 * (flat + high), there))
+
+    def log_q(v: Array) -> Array:
+        axes = (0, None if y is None else 0)
+        found = jax.vmap(lambda s, w: target.log_density(s.reshape(x.shape[1:]), c, w), in_axes=axes)(v, y)
+        return jnp.where(jnp.isnan(found), -jnp.inf, found)
+
+    def difference(a: Array, b: Array) -> Array:
+        return jnp.nan_to_num(jnp.abs(a - b))  # zero between two states outside
+
+    def halve(_: Any, way: tuple[Array, Array, Array, Array]) -> tuple[Array, Array, Array, Array]:
+        a, b, at_a, at_b = way
+        middle = 0.5 * (a + b)
+        at_middle = log_q(middle)
+        first = difference(at_a, at_middle) >= difference(at_middle, at_b)
+        ends = jnp.where(first[:, None], a, middle), jnp.where(first[:, None], middle, b)
+        return *ends, jnp.where(first, at_a, at_middle), jnp.where(first, at_middle, at_b)
+
+    way = (flat, there, log_q(flat), log_q(there))
+    *_, at_a, at_b = jax.lax.fori_loop(0, HALVINGS, halve, way)
+    left = difference(at_a, at_b)
+    return jnp.sum((left > JUMP) & (left > LEFT * difference(*way[2:])))
 
 
 def _field(x: Array, centre: Array, bounds: Sequence[Bound], angles: tuple[int, ...]) -> tuple[Array, Array]:
