@@ -58,7 +58,7 @@ class ZMatrix:
                 raise TradeError(f"ZMatrix rows {stuck} need each other: no order of placing atoms resolves them.")
             placed.update(self.rows[i][0] for i in ready)
             waiting = [i for i in waiting if i not in ready]
-            levels.append(np.array(ready))
+            levels.append(np.array(ready, np.int32))  # the same index with 64 bits and without
         object.__setattr__(self, "_levels", tuple(levels))
 
     @classmethod
@@ -134,7 +134,7 @@ class ZMatrix:
         x = x.at[c, 0].set(bonds[0] - bonds[1] * jnp.cos(angles[0]))
         x = x.at[c, 1].set(bonds[1] * jnp.sin(angles[0]))
         for level in self._levels:  # atoms that need only those of levels before, all at once
-            atom, j, k, m = np.array([self.rows[i] for i in level]).T
+            atom, j, k, m = np.array([self.rows[i] for i in level], np.int32).T
             placed = _place(x[j], x[k], x[m], bonds[level + 2], angles[level + 1], torsions[level])
             x = x.at[atom].set(placed)
         return x
