@@ -73,7 +73,7 @@ class Molecule(AbstractTarget):
             if tuple(sorted(pair)) not in bonded:
                 raise TradeError(f"The constrained bond {tuple(pair)} is none of the Z-matrix.")
             self.lengths[bonded.index(tuple(sorted(pair)))] = length
-        self.free = np.flatnonzero(self.lengths == 0.0)
+        self.free = np.flatnonzero(self.lengths == 0.0).astype(np.int32)
         self.shape = (len(self.free) + 2 * z_matrix.atoms - 5,)
 
     @property

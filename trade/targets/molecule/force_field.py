@@ -281,10 +281,13 @@ def _born_radii(solvent: Solvent, r: Array) -> Array:
 
 
 def _cast(tree: ForceField, dtype: Any) -> ForceField:
-    """The parameters in the precision of the positions."""
-    return jax.tree.map(
-        lambda a: jnp.asarray(a, dtype) if isinstance(a, np.ndarray) and a.dtype.kind == "f" else a, tree
-    )
+    """The parameters in the precision of the positions; indices with 32 bits, which are the same in either."""
+
+    def cast(a: Any) -> Any:
+        kind = a.dtype.kind if isinstance(a, np.ndarray) else ""
+        return jnp.asarray(a, dtype) if kind == "f" else a.astype(np.int32) if kind == "i" else a
+
+    return jax.tree.map(cast, tree)
 
 
 def _plain(tree: Any) -> Any:
