@@ -1,7 +1,8 @@
 """One flow for every point of a region: families with two and three parameters, beside what is exact or simulated.
 
 ``python -m benchmarks.several_axes``: Gaussians whose answers are known in closed form; φ⁴ in (κ, λ) and a
-Lennard-Jones crystal in (T, P), beside Markov chains; powers of prior and likelihood of the eight schools and of the
+Lennard-Jones crystal in (T, P), beside Markov chains; alanine dipeptide in temperature and the strength of a torsion,
+beside replica exchange; powers of prior and likelihood of the eight schools and of the
 O-rings, beside Markov chains and ArviZ's local sensitivity (``arviz-stats``, if it is installed). Flow, objective and
 the end of training are those of ``fit``.
 """
@@ -12,6 +13,7 @@ from pathlib import Path
 import tyro
 
 from benchmarks.axes_gaussian import cost, gaussian
+from benchmarks.axes_molecule import dipeptide
 from benchmarks.axes_physics import crystal, phi_four
 from benchmarks.axes_powers import eight_schools, powers, rings
 from benchmarks.one_by_one import Options, Problems, run_missing
@@ -23,6 +25,7 @@ PROBLEMS: Problems = {
     "o-rings": lambda options: powers(rings, "o-rings", options),
     "eight-schools": lambda options: powers(eight_schools, "eight-schools", options),
     "phi-four": phi_four,
+    "dipeptide": dipeptide,
     "crystal-4": lambda options: crystal((1, 1, 1), options),
     "crystal-8": lambda options: crystal((1, 1, 2), options),
     "crystal-16": lambda options: crystal((1, 2, 2), options),

@@ -13,10 +13,10 @@ import trade
 from trade import Condition, Model, NonFiniteError, Target, Trade, TradeError
 from trade.evaluation import Verdict
 from trade.evaluation.belonging import check_data_belongs, check_slope
-from trade.evaluation.examination import judge
+from trade.evaluation.examination import GOOD_ESS, _worst_quality, can_be_used, judge
 from trade.evaluation.modes import unknown_modes
 from trade.evaluation.verdict import Witness
-from trade.evaluation.weights import quality
+from trade.evaluation.weights import LARGEST_KHAT, quality
 from trade.flows import MLP, SplineFlow
 from trade.objectives import ForwardKL, Gradient
 from trade.targets import MultiWell, PowerPosterior, TwoMoons
@@ -335,6 +335,35 @@ def test_modes_that_a_model_knows_are_no_alarm_and_others_have_their_share():
         assert abs(mode.share - 0.5) < 0.02
     full = Model(LinearGaussian(d=2), family(d=2).condition)
     assert unknown_modes(full, family(d=2), 1.0, states, float(np.log(2 * np.pi)), jax.random.key(0)) == []
+
+
+def test_of_several_observations_the_worst_is_one_of_them():
+    """One with a low ESS and no tail, one with a tail and a high ESS: both can be used, and so can their worst."""
+    bounded = np.log(np.where(np.arange(4000) < 3200, 1.0, 1e-3))
+    tail = np.log(1.0 + 0.003 * genpareto(0.9).ppf((np.arange(4000) + 0.5) / 4000))
+    one, two = quality(bounded), quality(tail)
+    assert one.ess < GOOD_ESS < two.ess
+    assert one.khat < LARGEST_KHAT < two.khat
+    found = _worst_quality(np.stack([bounded, tail]))
+    assert can_be_used(found)
+    assert (found.ess, found.khat) == (one.ess, one.khat) or (found.ess, found.khat) == (two.ess, two.khat)
+    hopeless = np.where(np.arange(4000) == 0, 0.0, -50.0)
+    assert _worst_quality(np.stack([tail, hopeless, bounded])).ess == quality(hopeless).ess
+
+
+@pytest.mark.parametrize(
+    ("usable", "said"),
+    [
+        (((1.0, 5.0),), "usable with weights; smallest"),
+        (((1.0, 2.0),), "usable with weights from c = 1 to 2 only; smallest"),
+        (((1.0, 2.0), (5.0, 5.0)), "usable with weights from c = 1 to 2 and at c = 5 only; smallest"),
+        (((1.0, 1.0), (3.0, 3.0), (5.0, 5.0)), "usable with weights at 3 of 5 conditions only; smallest"),
+    ],
+)
+def test_where_weights_can_be_used_is_said_in_few_words(usable, said):
+    """Up to two intervals by name, more by their number."""
+    table = {"c": [1.0, 2.0, 3.0, 4.0, 5.0], "ess": [0.5] * 5, "ess_error": [0.0] * 5}
+    assert Verdict("usable with weights", usable, table=table).summary.startswith(said)
 
 
 def test_khat_of_a_known_tail():

@@ -61,7 +61,7 @@ def judge(model: Model, target: AbstractTarget, witness: Witness, key: Array | N
     condition = model.condition
     grid = condition.spread(GRID)
     weighed = _weigh_grid(model, target, grid, observations, key)
-    qualities = [_mean_quality(log_w) for log_w in weighed.log_weight]
+    qualities = [_worst_quality(log_w) for log_w in weighed.log_weight]
     usable, level = _ranges(condition, grid, qualities)
     findings += _of_weights(condition, grid, qualities)
     findings += _of_boundary(model, target, grid, weighed, witness)
@@ -142,13 +142,13 @@ def _observations(target: AbstractTarget, witness: Witness) -> Array | None:
     return witness.held_out[0][1][:OBSERVED]
 
 
-def _mean_quality(log_weight: np.ndarray) -> Quality:
-    """Over observations: the worst of each; log Z is none of any one of them."""
+def _worst_quality(log_weight: np.ndarray) -> Quality:
+    """Of several observations the worst, taken as a whole; log Z is none of any one of them."""
     each = [quality(w) for w in log_weight]
     if len(each) == 1:
         return each[0]
-    worst = min(each, key=lambda q: q.ess)
-    return worst._replace(khat=max(q.khat for q in each), log_z=np.nan, log_z_error=np.nan)
+    worst = min(each, key=lambda q: (can_be_used(q), _is_good(q), q.ess))
+    return worst._replace(log_z=np.nan, log_z_error=np.nan)
 
 
 def can_be_used(q: Quality) -> bool:
@@ -162,6 +162,11 @@ def can_be_used(q: Quality) -> bool:
     """
     tame = q.khat <= LARGEST_KHAT or (q.ess >= GOOD_ESS and q.largest <= TAME)
     return tame and q.ess >= LEAST_ESS
+
+
+def _is_good(q: Quality) -> bool:
+    """Whether samples can be used as they are, as far as weights can say."""
+    return q.ess >= GOOD_ESS and q.khat <= LARGEST_KHAT
 
 
 def _ranges(
@@ -178,7 +183,7 @@ def _ranges(
         part = sum(float(np.diff(np.asarray(condition.chart(np.array(pair))))[0]) for pair in usable) / 2.0
     if part < LEAST_PART:
         return usable, "not usable"
-    good = fine.all() and all(q.ess >= GOOD_ESS and q.khat <= LARGEST_KHAT for q in qualities)
+    good = fine.all() and all(map(_is_good, qualities))
     return usable, "good" if good else "usable with weights"
 
 
@@ -201,7 +206,7 @@ def _of_weights(condition: AbstractCondition, grid: np.ndarray, qualities: list[
     home = [condition.index(b, grid) for b in condition.boundary]
     shown = [condition.show(c) for c in grid]
     if not bad:
-        low = [i for i, q in enumerate(qualities) if q.ess < GOOD_ESS or q.khat > LARGEST_KHAT]
+        low = [i for i, q in enumerate(qualities) if not _is_good(q)]
         if not low:
             return []
         worst = min(low, key=lambda i: qualities[i].ess)
@@ -216,7 +221,7 @@ def _of_weights(condition: AbstractCondition, grid: np.ndarray, qualities: list[
         return [Finding("fatal", where, hint)]
     if len(bad) == 1:
         ends = f"at {shown[bad[0]]}"
-    elif condition.u_shape:
+    elif condition.u_shape or bad[-1] - bad[0] >= len(bad):  # with others between them
         ends = f"at {len(bad)} of {len(grid)} conditions"
     else:
         ends = f"from {shown[bad[0]]} to {grid[bad[-1]]:.4g}"

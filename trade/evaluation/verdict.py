@@ -12,6 +12,7 @@ from trade.files import plain
 
 Level = Literal["good", "usable with weights", "not usable", "not checked"]
 States = tuple[Array, Array | None]
+FEW = 2  # intervals that are still named one by one
 
 
 @dataclass(frozen=True)
@@ -53,10 +54,14 @@ class Verdict:
             return self.level
         count = len(self.table["ess"])
         if self.axes == ("c",):
-            whole = len(self.usable) == 1 and self.usable[0] == (self.table["c"][0], self.table["c"][-1])
-            where = " and ".join(f"from c = {a:.4g} to {b:.4g}" for a, b in self.usable)
+            fine = sum(any(a <= c <= b for a, b in self.usable) for c in self.table["c"])
         else:
-            whole, where = len(self.usable) == count, f"at {len(self.usable)} of {count} conditions"
+            fine = len(self.usable)
+        whole = fine == count
+        if self.axes == ("c",) and len(self.usable) <= FEW:
+            where = " and ".join(f"from c = {a:.4g} to {b:.4g}" if a < b else f"at c = {a:.4g}" for a, b in self.usable)
+        else:
+            where = f"at {fine} of {count} conditions"
         text = self.level if whole or self.level != "usable with weights" else f"{self.level} {where} only"
         i = int(np.argmin(self.table["ess"]))
         at = ", ".join(f"{name} = {self.table[name][i]:.4g}" for name in self.axes)

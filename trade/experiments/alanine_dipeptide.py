@@ -42,7 +42,7 @@ from trade.run import Run
 from trade.sampling.importance import log_density_batch, weighted_samples
 from trade.targets import Augmented
 from trade.targets.molecule.alanine_dipeptide import HA, PHI, PSI, ROTORS, AlanineDipeptide
-from trade.targets.molecule.boltzmann import GAS_CONSTANT
+from trade.targets.molecule.boltzmann import GAS_CONSTANT, Molecule
 from trade.training.optimiser import Adam, OneCycle
 
 TEMPERATURES = (COLD, HOT)
@@ -286,12 +286,19 @@ def _curves(name: str, c: float, molecule: AlanineDipeptide, states: np.ndarray,
     return [curve(name, "ramachandran", c, counts.ravel()), curve(name, "energies", c, heights, edges=ENERGY_BINS)]
 
 
-def populations(molecule: AlanineDipeptide, x: np.ndarray) -> dict[str, float]:
+def populations(molecule: Molecule, x: np.ndarray) -> dict[str, float]:
     """Parts with φ in the left-handed basins, and with the chirality of the D form."""
-    phi, chirality = (np.asarray(x[:, molecule.torsions[i]], np.float64) for i in (PHI, HA))
-    turned = np.asarray(wrapped(jnp.asarray(phi), np.pi))
-    inside = (turned > LEFT_HANDED[0]) & (turned < LEFT_HANDED[1])
-    return {"phi_positive": float(inside.mean()), "d_chirality": float((np.sin(chirality) < 0).mean())}
+    chirality = np.asarray(x[:, molecule.torsions[HA]], np.float64)
+    return {
+        "phi_positive": float(left_handed(molecule, x).mean()),
+        "d_chirality": float((np.sin(chirality) < 0).mean()),
+    }
+
+
+def left_handed(molecule: Molecule, x: np.ndarray) -> np.ndarray:
+    """Which of the states have φ in the left-handed basins."""
+    turned = np.asarray(wrapped(jnp.asarray(x[:, molecule.torsions[PHI]], float), np.pi))
+    return (turned > LEFT_HANDED[0]) & (turned < LEFT_HANDED[1])
 
 
 def _over_ensembles(values: np.ndarray) -> Estimate:
