@@ -262,6 +262,15 @@ def test_the_two_moons_have_ends_and_their_data_belong():
     assert "log q jumps" in found.text
 
 
+@pytest.mark.parametrize("constant", [1e7, 1e8, 1e9])
+def test_rounding_is_no_edge(constant):
+    """Data at twice the temperature of a density with a constant so large that float32 knows log q to nats."""
+    x = np.sqrt(2.0) * np.random.default_rng(0).standard_normal((4000, 2))
+    target = Target(lambda x, c: constant - 0.5 * (x**2).sum() / c, (2,), Condition(0.5, 2.0, boundary=1.0))
+    found = check_data_belongs(target, 1.0, jnp.asarray(x, jnp.float32))
+    assert [f.severity for f in found] == ["fatal"]
+
+
 @pytest.mark.parametrize("width", [1e-1, 1e-3, 1e-5])
 def test_steep_slopes_are_no_edges(width):
     """Data at twice the temperature of a density that is a thousandth as thick as it is long, and less."""

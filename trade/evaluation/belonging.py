@@ -26,6 +26,7 @@ FEW = 100  # independent states
 SLOPES_AGREE = 0.02  # relative difference of two derivatives, in float32
 STEP, HALVINGS = 0.1, 16  # how far from a state a jump is looked for, in standard deviations; and how closely
 JUMP, LEFT, EDGES = 1.0, 0.01, 3  # nats in the last piece, its part of the whole; of so many states it is an edge
+ROUNDING = 16.0  # units in the last place of log q that no two states nearby differ by
 
 Severity = Literal["fatal", "doubt", "note"]
 
@@ -169,7 +170,7 @@ def _jumps(target: AbstractTarget, x: Array, c: Array, y: Array | None) -> Array
     """How many states have a jump of log q beside them: an edge of the support, at which Stein's identity has a term.
 
     On the way to a state nearby, halved again and again towards the larger difference, a jump stays as large as it is,
-    while of a slope, however steep, nothing is left.
+    while of a slope, however steep, nothing is left but the rounding of log q.
     """
     flat = x.reshape(len(x), -1)
     away = STEP * flat.std(axis=0) * jax.random.normal(jax.random.key(0), flat.shape, x.dtype)
@@ -199,7 +200,8 @@ def _jumps(target: AbstractTarget, x: Array, c: Array, y: Array | None) -> Array
     way = (flat, there, log_q(flat), log_q(there))
     *_, at_a, at_b = jax.lax.fori_loop(0, HALVINGS, halve, way)
     left = difference(at_a, at_b)
-    return jnp.sum((left > JUMP) & (left > LEFT * difference(*way[2:])))
+    rounding = ROUNDING * jnp.finfo(x.dtype).eps * jnp.abs(way[2])
+    return jnp.sum((left > jnp.maximum(JUMP, rounding)) & (left > LEFT * difference(*way[2:])))
 
 
 def _field(x: Array, centre: Array, bounds: Sequence[Bound], angles: tuple[int, ...]) -> tuple[Array, Array]:

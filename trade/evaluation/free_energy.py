@@ -188,7 +188,7 @@ def evidence(
 
     The condition must reach from β = 0 to 1 on a linear scale. Beside the integral there is importance sampling at
     β = 1, which knows nothing of other powers. The value is that of the two with the smaller error (sampling and
-    quadrature), and their difference is part of the error.
+    quadrature). What they differ by beyond their noise is part of it, and so is the rounding of log q.
 
     Args:
         model: A flow trained over β.
@@ -207,7 +207,8 @@ def evidence(
         condition.check(power, "power of the likelihood that the evidence needs")
     points, samples = check.integer(points, "points", 5), check.count(samples, model.shape, "samples", 2)
     key_integral, key_weights = jax.random.split(check.random_key(key))
-    weighted = log_mean_weight(weighted_samples(model, target, key_weights, samples, 1.0, observation).log_weight)
+    log_weight = weighted_samples(model, target, key_weights, samples, 1.0, observation).log_weight
+    weighted = log_mean_weight(log_weight)
     y = None if observation is None else jnp.asarray(observation, float)
     beta = np.linspace(0.0, 1.0, points) ** 3 if condition.knee is None else condition.grid(points)
     u = condition.chart(beta)
@@ -217,7 +218,10 @@ def evidence(
     curve = thermodynamic_integration(beta, beta, mean / slope, error / slope, 0.0, variance / slope**2)
     integral = Estimate(float(curve.log_z[-1]), float(curve.error[-1]))
     best = min(integral, weighted, key=lambda e: e.error)
-    return Estimate(best.value, float(np.hypot(best.error, integral.value - weighted.value)))
+    noise = np.hypot(*(e.error if np.isfinite(e.error) else 0.0 for e in (integral, weighted)))
+    apart = max(abs(integral.value - weighted.value) - 2.0 * noise, 0.0)
+    rounding = float(jnp.finfo(log_weight.dtype).eps) * max(abs(best.value), 1.0)
+    return Estimate(best.value, float(np.linalg.norm([best.error, apart, rounding])))
 
 
 def thermodynamic_integration(
