@@ -13,10 +13,10 @@ import trade
 from trade import Condition, Model, NonFiniteError, Target, Trade, TradeError
 from trade.evaluation import Verdict
 from trade.evaluation.belonging import check_data_belongs, check_slope
-from trade.evaluation.examination import GOOD_ESS, _worst_quality, can_be_used, judge
+from trade.evaluation.examination import GOOD_ESS, _of_weights, _worst_quality, can_be_used, judge
 from trade.evaluation.modes import unknown_modes
 from trade.evaluation.verdict import Witness
-from trade.evaluation.weights import LARGEST_KHAT, quality
+from trade.evaluation.weights import LARGEST_KHAT, Quality, quality
 from trade.flows import MLP, SplineFlow
 from trade.objectives import ForwardKL, Gradient
 from trade.targets import MultiWell, PowerPosterior, TwoMoons
@@ -308,6 +308,16 @@ def test_copies_constants_and_slow_chains_are_said():
     assert not any(f.severity == "fatal" for f in found)
 
 
+@pytest.mark.parametrize(("offset", "found"), [(1e3, []), (1e5, ["note"]), (1e6, ["doubt"])])
+def test_coordinates_that_vary_by_little_more_than_their_rounding(offset, found):
+    """The constant is to blame, and not copies of states."""
+    x = jnp.asarray(offset + np.random.default_rng(0).normal(size=(20_000, 2)), jnp.float32)
+    target = Target(lambda x, c: -0.5 * ((x - offset) ** 2).sum() / c, (2,), Condition(0.5, 2.0, boundary=1.0))
+    said = check_data_belongs(target, 1.0, x)
+    assert [f.severity for f in said] == found
+    assert all("a rounding is" in f.text for f in said)
+
+
 def test_a_small_bias_is_a_doubt_and_no_more():
     """Three per cent too wide, as of a simulation with long time steps: weights mend it."""
     x = jnp.asarray(1.03 * data_at(1.0, n=5000, d=20), float)
@@ -358,6 +368,16 @@ def test_of_several_observations_the_worst_is_one_of_them():
     assert (found.ess, found.khat) == (one.ess, one.khat) or (found.ess, found.khat) == (two.ess, two.khat)
     hopeless = np.where(np.arange(4000) == 0, 0.0, -50.0)
     assert _worst_quality(np.stack([tail, hopeless, bounded])).ess == quality(hopeless).ess
+
+
+@pytest.mark.parametrize(("ess", "level"), [(0.3, "fatal"), (0.75, "doubt")])
+def test_a_heavy_tail_at_the_boundary_is_no_loss_of_it(ess, level):
+    """Most samples count, and yet the weights' mean cannot be believed: not the same as a model that knows nothing."""
+    good, bad = Quality(0.99, 0.0, 0.001, 0.1, 0.0, 0.0), Quality(ess, 0.1, 0.006, 0.9, 0.0, np.inf)
+    condition = Condition(1.0, 3.0, boundary=2.0)
+    (found,) = _of_weights(condition, np.array([1.0, 2.0, 3.0]), [good, bad, good])
+    assert found.severity == level
+    assert "Even at the boundary" in found.text
 
 
 @pytest.mark.parametrize(

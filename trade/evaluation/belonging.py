@@ -23,6 +23,7 @@ MOST = 5_000  # states that are looked at
 SIGNIFICANT = 4.0  # standard errors; of a single coordinate one more, for there are many
 LARGE = 0.1  # of what is expected: less than that weights can mend
 FEW = 100  # independent states
+COARSE, TOO_COARSE = 1e-3, 5e-2  # rounding of a coordinate, as a part of its spread
 SLOPES_AGREE = 0.02  # relative difference of two derivatives, in float32
 STEP, HALVINGS = 0.1, 16  # how far from a state a jump is looked for, in standard deviations; and how closely
 JUMP, LEFT, EDGES = 1.0, 0.01, 3  # nats in the last piece, its part of the whole; of so many states it is an edge
@@ -61,7 +62,7 @@ def check_data_belongs(target: AbstractTarget, c: Any, x: Array, y: Array | None
         TradeError: If the log density is finite at none of the data.
     """
     at = target.condition.show(c)
-    found = _few_states(at, np.asarray(x, np.float64).reshape(len(x), -1))
+    found = _few_states(at, np.asarray(x, np.float64).reshape(len(x), -1), float(jnp.finfo(x.dtype).eps))
     if not target.has_density:
         return (*found, Finding("note", "There is no density: whether the data belong to it cannot be checked."))
     some = np.linspace(0, len(x) - 1, min(len(x), MOST)).astype(int)  # over all of them: modes may come one by one
@@ -91,14 +92,23 @@ def check_data_belongs(target: AbstractTarget, c: Any, x: Array, y: Array | None
     return (*found, *judged)
 
 
-def _few_states(at: str, x: np.ndarray) -> list[Finding]:
-    """One state, copies of states, coordinates that never change."""
+def _few_states(at: str, x: np.ndarray, epsilon: float) -> list[Finding]:
+    """One state, copies of states, coordinates that never change, or by little more than their rounding."""
     n, found = len(x), []
     more = "Give more independent samples."
     if n < 2:
         return [Finding("fatal", f"The data at {at} are one single state.", more)]
-    different = len(np.unique(x, axis=0))
-    if different < 0.99 * n:
+    different, spread = len(np.unique(x, axis=0)), x.std(axis=0)
+    steps = epsilon * np.abs(np.median(x, axis=0)) / np.where(spread > 0.0, spread, np.inf)
+    worst = int(np.argmax(steps))
+    if steps[worst] > COARSE:
+        text = (
+            f"Coordinate {worst} of the data at {at} varies so little about {np.median(x[:, worst]):.4g} that a"
+            f" rounding is {steps[worst]:.1%} of its spread."
+        )
+        hint = "Take a constant off this coordinate, in the data and in the density."
+        found.append(Finding("doubt" if steps[worst] > TOO_COARSE else "note", text, hint))
+    if different < (0.99 * n if steps.min() < COARSE else FEW):  # rounding makes copies too
         severity: Severity = "fatal" if different < FEW else "doubt"
         text = f"Of the {n} states of the data at {at} only {different} are different."
         found.append(Finding(severity, text, more))

@@ -33,6 +33,9 @@ ROUNDS = 4
 OBSERVED = 4  # observations at each condition, for a target that takes any
 GOOD_ESS = 0.9  # of a model that needs no weights: a KL divergence of about 0.05
 LEAST_ESS = 0.01  # of weights that can still be used
+LOST_ESS = (
+    0.5  # at the boundary, of a model that is of no use: above, a heavy tail costs the use of weights there alone
+)
 TAME = 0.005  # the largest single weight that is harmless, whatever the shape of the tail says
 LEAST_PART = 0.1  # of the range, of a run that is worth anything
 BELOW = 0.001  # quantile of the model's own log densities under which few data should lie
@@ -215,10 +218,12 @@ def _of_weights(condition: AbstractCondition, grid: np.ndarray, qualities: list[
     worst = min(bad, key=lambda i: (qualities[i].ess, -qualities[i].khat))
     text = _describe(shown[worst], qualities[worst])
     if any(i in bad for i in home):
-        i = next(i for i in home if i in bad)
-        where = f"Even at the boundary, where there are data, weights are useless: {_describe(shown[i], qualities[i])}."
+        i = min((i for i in home if i in bad), key=lambda i: qualities[i].ess)
+        lost = qualities[i].ess < LOST_ESS
+        what = "weights are useless" if lost else "weights cannot be relied on"
+        where = f"Even at the boundary, where there are data, {what}: {_describe(shown[i], qualities[i])}."
         hint = "Compare log q with the data: its sign, its units, its support; then a longer run."
-        return [Finding("fatal", where, hint)]
+        return [Finding("fatal" if lost else "doubt", where, hint)]
     if len(bad) == 1:
         ends = f"at {shown[bad[0]]}"
     elif condition.u_shape or bad[-1] - bad[0] >= len(bad):  # with others between them
