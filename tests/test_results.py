@@ -87,6 +87,17 @@ def test_tables_of_the_pages(tmp_path):
     rows = results_more.lattices(tmp_path / "lattices")[-1].splitlines()
     assert rows[2:] == [f"| phi-four-{n} | 50.0 % | 1 of 2 | 7 | 2 | good |" for n in (8, 16)]
 
+    at_corner = {"c": [600.0, 1.0], "ess": 0.5, "nll_gap": 0.1, "nll_gap_error": 0.02, "phi_positive": 0.06}
+    at_corner |= {"phi_positive_weighted": 0.07, "phi_positive_exchange": [0.067, 0.001]}
+    at_corner |= {"log_z_cold_hot": 10.4, "by_ladder": [10.39, 0.01]}
+    molecule = {"checks": [at_corner], "ess": [0.5], "ess_mean": 0.5, "ess_least": 0.5, "frames": 7}
+    (tmp_path / "axes").mkdir()
+    (tmp_path / "axes" / "dipeptide.json").write_text(json.dumps(GOOD | lattice | molecule))
+    rows = results_more.several_axes(tmp_path / "axes")[-1].splitlines()
+    assert rows[2] == (
+        "| 600 K, 1 | 50.0 % | 0.100 ± 0.020 | 0.0600 | 0.0700 | 0.0670 ± 0.0010 | 10.400 | 10.390 ± 0.010 |"
+    )
+
     (tmp_path / "whole.json").write_text(json.dumps(run | {"seconds": {"demo": 4.2}}))
     assert "| demo | 4 |" in results_more.whole(tmp_path / "whole.json", "The whole")[-1]
 

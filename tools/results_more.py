@@ -93,6 +93,9 @@ def several_axes(folder: Path) -> list[str]:
             sigmas = [abs(s) for c in e["checks"] for q in c["quantities"].values() for s in q["sigmas"]]
             near = f"{sum(s <= 2 for s in sigmas)} of {len(sigmas)} numbers within 2 σ of HMC"
             truth = f"{near}, the worst {max(sigmas):.1f} σ"
+        elif name == "dipeptide":
+            what = f"ESS {percent(e['ess_mean'])} on average, least {percent(e['ess_least'])}, {len(e['ess'])} points"
+            truth = f"NLL at most {max(c['nll_gap'] for c in e['checks']):.2f} above the exact one (below)"
         elif "ess_least" in e:
             what = f"ESS {percent(e['ess_mean'])} on average, least {percent(e['ess_least'])}, {len(e['ess'])} points"
             sigmas = [abs(s) for c in e["checks"] for s in c.get("sigmas", {}).values()]
@@ -115,7 +118,30 @@ def several_axes(folder: Path) -> list[str]:
     for name, title in (("o-rings", "O-rings"), ("eight-schools", "Eight schools")):
         if name in found:
             parts += sensitivity(folder, name, title, found[name]["sensitivity"])
-    return parts
+    return parts + (corners(found["dipeptide"]) if "dipeptide" in found else [])
+
+
+def corners(e: Entry) -> list[str]:
+    """A molecule at the ends of both axes, beside replica exchange."""
+
+    def with_error(pair: list[float], digits: int) -> str:
+        return f"{pair[0]:.{digits}f} ± {pair[1]:.{digits}f}"
+
+    rows = []
+    for c in e["checks"]:
+        t, scale = c["c"]
+        populations = (f"{c['phi_positive']:.4f}", f"{c['phi_positive_weighted']:.4f}")
+        row = (f"{t:.0f} K, {scale:g}", percent(c["ess"]), with_error([c["nll_gap"], c["nll_gap_error"]], 3))
+        log_z = (f"{c['log_z_cold_hot']:.3f}", with_error(c["by_ladder"], 3)) if "by_ladder" in c else ("", "")
+        rows.append((*row, *populations, with_error(c["phi_positive_exchange"], 4), *log_z))
+    head = ("at", "ESS", "NLL above the exact one", "0 < φ < 130°, raw", "weighted", "replica exchange")
+    return [
+        "### Alanine dipeptide over temperature and the strength of a torsion",
+        "The terms of C-N-CA-CB, the strongest about φ, are scaled from 0.5 to 1.5. Data: "
+        f"{e['frames']:,} frames at 600 K and scale 1. Replica exchange in temperature at each scale is the truth; "
+        "the last two columns are log Z(300 K) - log Z(600 K).",
+        table((*head, "log Z difference", "replica exchange"), rows),
+    ]
 
 
 def lattices(folder: Path) -> list[str]:
