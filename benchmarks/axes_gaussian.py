@@ -65,7 +65,7 @@ def gaussian(axes: int, options: Options) -> dict[str, Any]:
     target = gaussian_target(axes)
     condition = target.condition
     data = {c: target.sample(jax.random.key(1), 50_000, c) for c in condition.boundary}
-    run, about = trained(target, data, options)
+    run, about = trained(f"gaussian-{axes}", target, data, options)
     grid = [tuple(c) for c in condition.grid(5 if axes == 2 else 4)]
     kl = [
         forward_kl(run.model, target, target.sample(jax.random.key(i), 20_000, c), c).value for i, c in enumerate(grid)

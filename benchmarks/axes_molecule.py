@@ -35,7 +35,7 @@ def dipeptide(options: Options) -> dict[str, Any]:
     simulated = {s: _simulated(molecule, s, i) for i, s in enumerate(SCALES)}
     apart = round(TRAINING * LADDER.ensembles)
     data = simulated[1.0]["frames"][HOT][:apart].reshape(-1, *molecule.shape)
-    run, about = trained(molecule, {(HOT, 1.0): data}, options)
+    run, about = trained("dipeptide", molecule, {(HOT, 1.0): data}, options)
     grid = [tuple(c) for c in axes.grid(5)]
     ess = [run.weighted(jax.random.key(i), 10_000, c).ess for i, c in enumerate(grid)]
     found: dict[str, Any] = {"conditions": grid, "ess": ess, "ess_least": min(ess), "ess_mean": np.mean(ess)}

@@ -1,5 +1,6 @@
 """φ⁴ over κ and λ, and a Lennard-Jones crystal over temperature and pressure, beside Markov chains."""
 
+import math
 from typing import Any
 
 import jax
@@ -23,7 +24,7 @@ def phi_four(options: Options) -> dict[str, Any]:
     target = trade.targets.ScalarField(8, condition=axes)
     chains = MarkovChains(chains=500)
     data = {c: chains.sample(target, jax.random.key(i), 20_000, c)[0] for i, c in enumerate(axes.boundary)}
-    run, about = trained(target, data, options)
+    run, about = trained("phi-four", target, data, options)
     grid = [tuple(c) for c in axes.grid(6)]
     ess = [run.weighted(jax.random.key(i), 10_000, c).ess for i, c in enumerate(grid)]
     found: dict[str, Any] = {"conditions": grid, "ess": ess, "ess_mean": np.mean(ess), "ess_least": min(ess)}
@@ -40,7 +41,7 @@ def crystal(cells: tuple[int, int, int], options: Options) -> dict[str, Any]:
     data = chains.sample(target, jax.random.key(0), 40_000, middle)[0]
     simulated = [chains.sample(target, jax.random.key(100 + i), 10_000, c) for i, c in enumerate(corners)]
     mbar = _mbar(target, [middle, *corners], [data[:10_000], *(x for x, _ in simulated)])
-    run, about = trained(target, {middle: data}, options)
+    run, about = trained(f"crystal-{4 * math.prod(cells)}", target, {middle: data}, options)
     grid = [tuple(c) for c in axes.grid(5)]
     ess = [run.weighted(jax.random.key(i), 10_000, c).ess for i, c in enumerate(grid)]
     found = {"conditions": grid, "ess": ess, "ess_least": min(ess), "ess_mean": np.mean(ess)}

@@ -55,7 +55,8 @@ def powers(make: Callable[[], Any], name: str, options: Options) -> dict[str, An
 
     target = trade.Target(log_density, (d,), axes)
     chains = MarkovChains(chains=400, pilot=1_000, integration_steps=60)
-    run, about = trained(target, {(1.0, 1.0): chains.sample(target, jax.random.key(0), 40_000, (1.0, 1.0))[0]}, options)
+    data = {(1.0, 1.0): chains.sample(target, jax.random.key(0), 40_000, (1.0, 1.0))[0]}
+    run, about = trained(name, target, data, options)
     places = [(1.0, 1.0), (0.5, 0.5), (0.5, 2.0), (2.0, 0.5), (2.0, 2.0)]
     checks, worst = [], 0.0
     for i, c in enumerate(places):

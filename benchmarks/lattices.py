@@ -26,7 +26,7 @@ def phi_four(length: int, options: Options) -> dict[str, Any]:
     target = ScalarField(length, 0.5, condition=Condition(0.2887, 0.3372, boundary=BOUNDARY))
     chains = MarkovChains(chains=500, pilot=max(400, 400 * length**2 // 64))
     data = {c: chains.sample(target, jax.random.key(i), 50_000, c)[0] for i, c in enumerate(BOUNDARY)}
-    run, about = trained(target, data, options)
+    run, about = trained(f"phi-four-{length}", target, data, options)
     grid = sorted({*CHECKED, 0.2887, 0.31, 0.3225, 0.3372})
     ess = [run.weighted(jax.random.key(i), 10_000, c).ess for i, c in enumerate(grid)]
     return about | {"conditions": grid, "ess": ess, "checks": beside_chains(run, target, chains, list(CHECKED))}

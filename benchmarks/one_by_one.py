@@ -7,8 +7,9 @@ from pathlib import Path
 from typing import Any
 
 import trade
+from trade import files
 from trade.experiments.results import origin
-from trade.files import plain, write_json
+from trade.files import plain, read_json, write_json
 
 
 @dataclass(frozen=True)
@@ -34,12 +35,17 @@ Problems = dict[str, Callable[[Options], dict[str, Any]]]
 LONG = ("curves", "checks", "conditions", "sensitivity", "kl")  # not printed
 
 
-def trained(target: Any, data: Any, options: Options) -> tuple[trade.Run, dict[str, Any]]:
-    """A run of the default, and how long it took."""
+def trained(name: str, target: Any, data: Any, options: Options) -> tuple[trade.Run, dict[str, Any]]:
+    """A run of the default, and how long it took; one that was stopped goes on from its last checkpoint."""
+    place = options.out / "trained" / name
+    clock = place.with_suffix(".clock")
+    before = read_json(clock)["seconds"] if clock.exists() else 0.0
     began = time.monotonic()
     budget = {} if options.steps is None else {"steps": options.steps}
-    run = trade.fit(target, data, seed=options.seed, **budget)
-    about = {"seconds": round(time.monotonic() - began, 1), "steps": run.metrics[-1]["step"]}
+    run = trade.fit(target, data, seed=options.seed, out=place, resume=files.is_run(place), **budget)
+    seconds = round(before + time.monotonic() - began, 1)
+    write_json(clock, {"seconds": seconds})
+    about = {"seconds": seconds, "steps": run.metrics[-1]["step"]}
     return run, about | {"verdict": run.verdict.summary, "reasons": list(run.verdict.reasons)}
 
 

@@ -43,7 +43,7 @@ def regression(index: int, options: Options) -> dict[str, Any]:
     powers = trade.Condition(0.0, 1.0, scale="linear", boundary=0.0)
     target = trade.targets.PowerPosterior(log_prior, log_likelihood, shape=(d,), condition=powers)
     prior = jax.random.normal(jax.random.key(index), (50_000, d))
-    run, about = trained(target, {0.0: prior}, options)
+    run, about = trained(f"regression-{index}", target, {0.0: prior}, options)
     found = run.evidence()
     ess = run.weighted(jax.random.key(7), options.samples, 1.0).ess
     error = {"evidence": found.value, "exact": exact, "error": found.value - exact, "sigma": found.error}
@@ -64,7 +64,7 @@ def many_well(options: Options) -> dict[str, Any]:
     log_cell = one(line) + np.log(line[1] - line[0])
     exact = pairs * (logsumexp(log_cell) + 0.5 * np.log(2.0 * np.pi))
     right = np.exp(logsumexp(log_cell[line > 0]) - logsumexp(log_cell))
-    run, about = trained(trade.bridge(log_density, 1.7, shape=(2 * pairs,)), None, options)
+    run, about = trained("many-well", trade.bridge(log_density, 1.7, shape=(2 * pairs,)), None, options)
     weighted = run.weighted(jax.random.key(7), options.samples, 1.0)
     value, sigma = log_mean_weight(weighted.log_weight)
     shares = np.asarray(weighted.mean(lambda x: (x[:pairs] > 0).astype(float)))
@@ -89,7 +89,7 @@ def forty_modes(options: Options) -> dict[str, Any]:
     def log_density(x: Array) -> Array:
         return jax.nn.logsumexp(jax.scipy.stats.norm.logpdf(x, mean, scale).sum(axis=1)) - jnp.log(40.0)
 
-    run, about = trained(trade.bridge(log_density, 30.0, shape=(2,)), None, options)
+    run, about = trained("forty-modes", trade.bridge(log_density, 30.0, shape=(2,)), None, options)
     weighted = run.weighted(jax.random.key(7), options.samples, 1.0)
     value, sigma = log_mean_weight(weighted.log_weight)
     which = jnp.argmin(jnp.sum((weighted.x[:, None] - mean) ** 2, axis=-1), axis=1)
@@ -113,7 +113,7 @@ def ring(options: Options) -> dict[str, Any]:
     """The ring of the zoo, on its own clock."""
     problem = chosen(("ring",))[0]
     target = problem.make()
-    run, about = trained(target, problem.data(target, jax.random.key(1000)), options)
+    run, about = trained("ring", target, problem.data(target, jax.random.key(1000)), options)
     return about | measured(problem, run, ZooOptions(samples=options.samples))
 
 

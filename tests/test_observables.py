@@ -4,7 +4,7 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from trade import TradeError
+from trade import Axes, Condition, TradeError
 from trade.evaluation.observables import NAMES, jackknife, observables
 from trade.targets import ScalarField
 
@@ -52,3 +52,15 @@ def test_jackknife_of_a_nonlinear_function_covers_the_truth():
 def test_too_few_samples_are_refused():
     with pytest.raises(TradeError, match="needs at least 200 samples, got 50"):
         observables(TARGET, fields(50), 0.27)
+
+
+def test_observables_of_a_field_with_two_parameters():
+    """At a point of the plane they are those of the field whose coupling is fixed there."""
+    plane = ScalarField(4, condition=Axes({"kappa": Condition(0.2, 0.3), "coupling": Condition(0.01, 0.05)}))
+    x = 0.1 * np.arange(16 * 240, dtype=float).reshape(240, 4, 4) % 1.7
+    one, two = observables(plane, x, {"coupling": 0.03, "kappa": 0.25}), observables(ScalarField(4, 0.03), x, 0.25)
+    assert one.keys() == two.keys()
+    for name, (value, error) in two.items():
+        np.testing.assert_allclose(one[name], (value, error), rtol=1e-5)
+    with pytest.raises(TradeError, match="coupling"):
+        observables(plane, x, 0.25)

@@ -6,7 +6,7 @@ from small_problems import KEY, gaussian_family, precision
 
 from trade import Condition, Target, TradeError
 from trade.abstract_target import AbstractTarget
-from trade.data import check_condition_dependence, with_knee
+from trade.data import check_condition_dependence, check_periods, with_knee
 from trade.targets import Augmented, boltzmann, power
 
 CONDITION = Condition(0.5, 2.0, scale="log", boundary=(1.0,))
@@ -296,3 +296,21 @@ def test_a_target_under_another_chart_is_the_same_density(target):
     for one, two in zip(X[:, : target.shape[0]], X[:, : target.shape[0]], strict=True):
         u, v = old.chart(c), condition.chart(c)
         np.testing.assert_allclose(other.log_density_at(one, v), target.log_density_at(two, u), rtol=1e-4)
+
+
+def test_angles_are_coordinates_in_which_the_density_is_periodic():
+    """A Gaussian of an angle, cut off at ±π, has states that a flow on the circle would never find again."""
+    x = jnp.array([[0.3, -1.0], [1.2, 0.4], [-2.0, 0.1]])
+
+    def spins(x, c):
+        return (jnp.cos(x[0]) + jnp.cos(2.0 * x[1] - x[0])) / c
+
+    def springs(x, c):
+        return (jnp.cos(x[0]) - 0.5 * x[1] ** 2) / c
+
+    check_periods(Target(spins, (2,), CONDITION, angles=(0, 1)), x)
+    check_periods(Target(springs, (2,), CONDITION, angles=(0,)), x)
+    stiff = Target(lambda x, c: -1e6 * (1.0 - jnp.cos(x[0])) / c - x[1] ** 2, (2,), CONDITION, angles=(0,))
+    check_periods(stiff, jnp.array([[1e-3, 0.0], [2e-3, 1.0]]))
+    with pytest.raises(TradeError, match=r"angles names coordinate 1, but .* not periodic in it: turned once round"):
+        check_periods(Target(springs, (2,), CONDITION, angles=(0, 1)), x)

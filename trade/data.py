@@ -19,6 +19,7 @@ from trade.evaluation.belonging import Finding, check_data_belongs, check_slope
 from trade.evaluation.monitor import States
 from trade.objectives.term import Problem
 
+TURNED = 0.05  # nats by which a density may change when an angle is turned by 2π: rounding
 Data = Mapping[Any, Any]  # by condition: a number, or a tuple with one for each axis
 
 
@@ -42,6 +43,7 @@ def make_problem(target: AbstractTarget, data: Data | None, *, charted: bool = F
     if ordered and target.has_density:
         head = [None if v is None else v[:256] for v in ordered[0]]
         check_condition_dependence(target, head[0], head[1])  # pyright: ignore
+        check_periods(target, head[0][:64], None if head[1] is None else head[1][:64])  # pyright: ignore
         better = with_knee(target, condition, ordered[0][0][:2000]) if charted else condition
         if better != condition:
             target, condition = target.with_condition(better), better
@@ -161,6 +163,27 @@ def check_condition_dependence(target: AbstractTarget, x: Array, y: Array | None
             text = f"log_density cannot be differentiated with respect to {name}: {check.reason(error)}."
             raise TradeError(text) from error
         _check_scores(np.asarray(scores), name, [condition.show(c) for c in condition.unchart(u)])
+
+
+def check_periods(target: AbstractTarget, x: Array, y: Array | None = None) -> None:
+    """Refuse angles in which the log density is not periodic: a flow on the circle would never find such states."""
+    if not target.angles:
+        return
+    u = target.condition.chart(np.asarray(target.condition.reference))
+    log_q = jax.vmap(lambda v, w: target.log_density_at(v, u, w), in_axes=(0, None if y is None else 0))
+    x, angles = jnp.asarray(x), np.array(target.angles)
+    here = np.asarray(log_q(x, y), np.float64)
+    once = 2.0 * np.pi * jnp.eye(x.shape[1], dtype=x.dtype)[angles]
+    there = np.asarray(jax.lax.map(lambda turn: log_q(x + turn, y), once), np.float64)
+    with np.errstate(invalid="ignore"):
+        change = np.nan_to_num(np.abs(there - here))
+    wrong = np.mean(change > TURNED + 1e-3 * np.abs(here), axis=1) > 0.5
+    if wrong.any():
+        i = int(np.argmax(wrong))
+        raise TradeError(
+            f"angles names coordinate {angles[i]}, but log_density is not periodic in it: turned once round, by 2π, it"
+            f" changes by {np.median(change[i]):.3g} nats."
+        )
 
 
 def _along_axes(condition: AbstractCondition) -> Array:

@@ -218,7 +218,7 @@ def evidence(
     curve = thermodynamic_integration(beta, beta, mean / slope, error / slope, 0.0, variance / slope**2)
     integral = Estimate(float(curve.log_z[-1]), float(curve.error[-1]))
     best = min(integral, weighted, key=lambda e: e.error)
-    noise = np.hypot(*(e.error if np.isfinite(e.error) else 0.0 for e in (integral, weighted)))
+    noise = float(np.linalg.norm([e.error for e in (integral, weighted) if np.isfinite(e.error)]))
     apart = max(abs(integral.value - weighted.value) - 2.0 * noise, 0.0)
     rounding = float(jnp.finfo(log_weight.dtype).eps) * max(abs(best.value), 1.0)
     return Estimate(best.value, float(np.linalg.norm([best.error, apart, rounding])))

@@ -9,6 +9,7 @@ import numpy as np
 from jax import Array
 
 from trade import check
+from trade.abstract_condition import ConditionLike
 from trade.errors import TradeError
 from trade.evaluation.divergence import Estimate
 from trade.targets.scalar_field import ScalarField
@@ -49,22 +50,24 @@ def jackknife(
 NAMES = ("magnetisation", "action", "susceptibility", "binder")
 
 
-def observables(target: ScalarField, x: Array, kappa: float, log_weight: Array | None = None) -> dict[str, Estimate]:
-    """⟨|m|⟩, action per site, susceptibility and Binder cumulant at κ.
+def observables(
+    target: ScalarField, x: Array, c: ConditionLike, log_weight: Array | None = None
+) -> dict[str, Estimate]:
+    """⟨|m|⟩, action per site, susceptibility and Binder cumulant at a condition.
 
     Args:
         target: The field theory.
         x: Samples, of shape (n, *lattice).
-        kappa: The hopping parameter.
+        c: The hopping parameter κ, or κ and λ where the target has both.
         log_weight: Logarithms of importance weights; without them every sample counts the same.
 
     Returns:
         Values and errors, by the names in ``NAMES``.
     """
     check.instance(target, ScalarField, "target", "a trade.targets.ScalarField")
-    kappa = check.number(kappa, "kappa")
+    at = target.condition.check(c) if target.condition.u_shape else check.number(c, "kappa")
     x = jnp.asarray(check.array(x, "x", (-1, *target.shape)), float)
-    moments = np.asarray(_moments(target, x, jnp.asarray(kappa, x.dtype)), np.float64)
+    moments = np.asarray(_moments(target, x, jnp.asarray(at, x.dtype)), np.float64)
     log_w = np.zeros(len(x))
     if log_weight is not None:
         log_w = np.asarray(check.array(log_weight, "log_weight", (len(x),)), np.float64)
@@ -81,9 +84,9 @@ def observables(target: ScalarField, x: Array, kappa: float, log_weight: Array |
 
 
 @eqx.filter_jit
-def _moments(target: ScalarField, x: Array, kappa: Array) -> Array:
+def _moments(target: ScalarField, x: Array, c: Array) -> Array:
     def one(v: Array) -> Array:
         m = jnp.abs(v.mean())
-        return jnp.stack([m, m**2, m**4, target.action(v, kappa) / target.sites])
+        return jnp.stack([m, m**2, m**4, target.action(v, c) / target.sites])
 
     return jax.lax.map(one, x, batch_size=4096)
