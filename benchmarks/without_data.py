@@ -2,7 +2,8 @@
 
 ``python -m benchmarks.without_data``: ten random linear regressions, whose evidence is known in closed form; the
 32-dimensional many-well of the FAB paper (Midgley et al., arXiv 2208.01893) and a mixture of 40 Gaussians drawn as
-theirs are, each by the bridge from a Gaussian; and the moving ring from data at its smallest radius. Nothing is chosen.
+theirs are, each by the bridge from a Gaussian; alanine dipeptide at 300 K from a minimum of its energy; and the moving
+ring from data at its smallest radius. Nothing is chosen.
 """
 
 from dataclasses import replace
@@ -21,7 +22,13 @@ from benchmarks.one_by_one import Options, Problems, run_missing, trained
 from benchmarks.zoo import Options as ZooOptions
 from benchmarks.zoo import chosen, measured
 from trade.evaluation.free_energy import log_mean_weight
+from trade.experiments.alanine_dipeptide import left_handed
+from trade.experiments.reproduce import evaluations
+from trade.objectives import default_objective
+from trade.targets.molecule import AlanineDipeptide, Around
+from trade.targets.molecule.alanine_dipeptide import ROTORS
 
+CLASH = 400.0  # nats below the minimum
 REGRESSIONS = (3, 4, 5, 6, 7, 8, 3, 5, 6, 8)  # coefficients of each
 
 
@@ -109,6 +116,36 @@ def forty_modes(options: Options) -> dict[str, Any]:
     }
 
 
+def alanine_dipeptide(options: Options) -> dict[str, Any]:
+    """At 300 K, from a minimum of its energy: independent bonds and angles, torsions that turn freely all round."""
+    molecule, temperature = AlanineDipeptide(), 300.0
+    minimum, rotors = molecule.minimum(), tuple(molecule.torsions[i] for i in ROTORS)
+    least = molecule.log_density(minimum, jnp.asarray(temperature))
+
+    def log_density(z: Array) -> Array:
+        depth = least - molecule.log_density(z, jnp.asarray(temperature))
+        # Clashes have no end: what has no weight at 300 K is made less steep, so that the path there is not.
+        return -jnp.where(depth > CLASH, CLASH + jnp.log1p(jnp.minimum(depth - CLASH, 1e30)), depth)
+
+    base = Around(molecule, temperature, minimum, rotors)
+    target = trade.bridge(log_density, base, angles=molecule.torsions)
+    run, about = trained("alanine-dipeptide", target, None, options)
+    weighted = run.weighted(jax.random.key(7), options.samples, 1.0)
+    weights = np.asarray(jax.nn.softmax(weighted.log_weight), np.float64)
+    clipped = np.minimum(weights, np.quantile(weights, 1.0 - 1e-4))
+    own = left_handed(molecule, np.asarray(weighted.x))
+    mean = weights @ own
+    objective = default_objective(target, 1)
+    return about | {
+        "ess": weighted.ess,
+        "ess_clipped": float(clipped.sum() ** 2 / np.sum(clipped**2) / len(clipped)),
+        "phi_positive": float(own.mean()),
+        "phi_positive_weighted": float(mean),
+        "phi_positive_error": float(np.sqrt(np.sum((weights * (own - mean)) ** 2))),
+        "evaluations": evaluations(objective, about["steps"], run.settings["steps"]),
+    }
+
+
 def ring(options: Options) -> dict[str, Any]:
     """The ring of the zoo, on its own clock."""
     problem = chosen(("ring",))[0]
@@ -119,6 +156,7 @@ def ring(options: Options) -> dict[str, Any]:
 
 PROBLEMS: Problems = {
     "ring": ring,
+    "alanine-dipeptide": alanine_dipeptide,
     "many-well": many_well,
     "forty-modes": forty_modes,
     **{f"regression-{i}": lambda options, i=i: regression(i, options) for i in range(len(REGRESSIONS))},

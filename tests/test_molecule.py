@@ -9,9 +9,11 @@ import pytest
 from openmm import app, unit
 from small_problems import precision
 
-from trade import TradeError
+from trade import TradeError, bridge
+from trade.data import check_periods
 from trade.targets.molecule import alanine_dipeptide as alanine
 from trade.targets.molecule.alanine_dipeptide import PHI, PSI, Z_MATRIX, force_field
+from trade.targets.molecule.around import Around
 from trade.targets.molecule.boltzmann import Molecule
 from trade.targets.molecule.force_field import ForceField, angle, torsion
 from trade.targets.molecule.internal import Internal, ZMatrix
@@ -375,3 +377,26 @@ def test_a_chain_is_placed_from_its_middle():
 def test_bonds_without_a_z_matrix_are_refused(bonds, message):
     with pytest.raises(TradeError, match=message):
         ZMatrix.from_bonds(bonds)
+
+
+def test_around_a_minimum_samples_what_it_scores_and_turns():
+    """Its mean log density is minus the entropy of its parts; an angle turned once round is the same angle."""
+    molecule = alanine.AlanineDipeptide()
+    rotors = tuple(molecule.torsions[i] for i in alanine.ROTORS)
+    base = Around(molecule, 300.0, molecule.minimum(), rotors)
+    x = base.sample(jax.random.key(0), (4000,))
+    others = np.setdiff1d(np.arange(48), rotors)
+    entropy = np.log(np.asarray(base.width)[others]).sum() + 0.5 * len(others) * np.log(2.0 * np.pi * np.e)
+    mean = float(base.log_prob(x).mean())
+    assert mean == pytest.approx(-entropy - len(rotors) * np.log(2.0 * np.pi), abs=0.5)
+    turned = np.array(molecule.torsions)
+    np.testing.assert_allclose(base.log_prob(x.at[:, turned].add(2.0 * np.pi)), base.log_prob(x), atol=2e-2)
+    assert np.abs(np.asarray(x)[:, turned]).max() <= np.pi
+    check_periods(bridge(lambda z: molecule.log_density(z, jnp.asarray(300.0)), base, angles=molecule.torsions), x[:64])
+    spread = np.asarray(x)[:, np.array(rotors)]
+    assert np.abs(np.exp(1j * spread).mean(axis=0)).max() < 0.06
+    with pytest.raises(TradeError, match="rotors must be torsions of the molecule"):
+        Around(molecule, 300.0, molecule.minimum(), (0,))
+    crowded = molecule.minimum().at[molecule.torsions[2]].add(0.6 * np.pi)  # a hydrogen on another
+    with pytest.raises(TradeError, match="no minimum of the energy"):
+        Around(molecule, 300.0, crowded, rotors)

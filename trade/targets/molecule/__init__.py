@@ -1,6 +1,7 @@
 """Molecules: energies in JAX, internal coordinates, and alanine dipeptide."""
 
 from trade.targets.molecule.alanine_dipeptide import AlanineDipeptide
+from trade.targets.molecule.around import Around
 from trade.targets.molecule.boltzmann import Molecule
 from trade.targets.molecule.force_field import ForceField
 from trade.targets.molecule.internal import ZMatrix
@@ -11,6 +12,7 @@ from trade.targets.molecule.trajectory import read_trajectory, write_trajectory
 
 __all__ = [
     "AlanineDipeptide",
+    "Around",
     "ForceField",
     "LeapfrogLangevin",
     "Molecule",
