@@ -98,6 +98,12 @@ def test_tables_of_the_pages(tmp_path):
         "| 600 K, 1 | 50.0 % | 0.100 ± 0.020 | 0.0600 | 0.0700 | 0.0670 ± 0.0010 | 10.400 | 10.390 ± 0.010 |"
     )
 
+    alone = {"ess": 0.5, "phi_positive": 0.02, "phi_positive_weighted": 0.0214, "phi_positive_error": 0.001}
+    (tmp_path / "alone").mkdir()
+    (tmp_path / "alone" / "m.json").write_text(json.dumps(GOOD | lattice | alone | {"evaluations": 4_352_000}))
+    rows = results_more.without_data(tmp_path / "alone")[-1].splitlines()
+    assert "| 0 < φ < 130° 2.1 % ± 0.1 % (raw 2.0 %), 4,352,000 energies |" in rows[2]
+
     (tmp_path / "whole.json").write_text(json.dumps(run | {"seconds": {"demo": 4.2}}))
     assert "| demo | 4 |" in results_more.whole(tmp_path / "whole.json", "The whole")[-1]
 
