@@ -33,9 +33,7 @@ ROUNDS = 4
 OBSERVED = 4  # observations at each condition, for a target that takes any
 GOOD_ESS = 0.9  # of a model that needs no weights: a KL divergence of about 0.05
 LEAST_ESS = 0.01  # of weights that can still be used
-LOST_ESS = (
-    0.5  # at the boundary, of a model that is of no use: above, a heavy tail costs the use of weights there alone
-)
+LOST_ESS = 0.5  # at the boundary, of a model of no use: above it a heavy tail costs the use of weights there alone
 TAME = 0.005  # the largest single weight that is harmless, whatever the shape of the tail says
 LEAST_PART = 0.1  # of the range, of a run that is worth anything
 BELOW = 0.001  # quantile of the model's own log densities under which few data should lie

@@ -10,7 +10,7 @@ from jax import Array
 from trade import check
 from trade.errors import TradeError
 from trade.states import check_angles
-from trade.targets.molecule.boltzmann import Molecule
+from trade.targets.molecule.boltzmann import GAS_CONSTANT, Molecule
 
 
 class Around(AbstractDistribution):
@@ -51,8 +51,7 @@ class Around(AbstractDistribution):
             raise TradeError(f"Around rotors must be torsions of the molecule, got {check.shown(rotors)}.")
 
         def energy(z: Array) -> Array:
-            at = temperature if not molecule.condition.u_shape else (temperature, 1.0)
-            return -molecule.log_density(z, jnp.asarray(at, float))
+            return molecule.energy(z) / (GAS_CONSTANT * temperature) - molecule.log_volume(z)
 
         stiff = np.array(jnp.diagonal(eqx.filter_jit(jax.hessian(energy))(state)), np.float64)
         stiff[np.array(self.rotors, int)] = 1.0
